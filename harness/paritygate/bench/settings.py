@@ -1,0 +1,36 @@
+"""The [bench] table of a policy: what is timed, how sure a verdict must be, and what it may cost."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class BenchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the performance gate, fixed before anything is measured.
+
+    A figure is slower when its time ratio to the base exceeds `1 + margin` with confidence `1 - alpha`, shared
+    among the figures and the looks at the data. Margins come from `paritygate bench calibrate` on the same class of
+    machine. `threads=1` keeps a busy neighbour on another core out of the measurement. Seconds bound one session.
+    """
+
+    backend: str = "torch"
+    dtype: str = "auto"
+    threads: int = 1
+    prompt_tokens: int = 512
+    decode_tokens: int = 48
+    warmup_tokens: int = 8
+    margin: float = 0.08
+    alpha: float = 0.05
+    min_rounds: int = 2
+    max_rounds: int = 6
+    session_seconds: float = 120.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.margin < 1:
+            raise ValueError(f"bench margin {self.margin} is outside (0, 1)")
+        if not 0 < self.alpha < 0.5:
+            raise ValueError(f"bench alpha {self.alpha} is outside (0, 0.5)")
+        if not 1 <= self.min_rounds <= self.max_rounds:
+            raise ValueError(f"bench rounds {self.min_rounds} to {self.max_rounds} are not a range from 1")
+        if min(self.prompt_tokens, self.decode_tokens, self.threads) < 1 or self.warmup_tokens < 0:
+            raise ValueError("bench prompt_tokens, decode_tokens and threads are at least 1, warmup_tokens at least 0")

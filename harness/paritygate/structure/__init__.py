@@ -1,0 +1,1 @@
+"""Rules over source code: what may call, define, compute and import what, and where."""

@@ -1,0 +1,139 @@
+"""The structure rules that a policy can hold: one type per kind, each with its reason and its planted violation."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Planted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A violation that the rule must catch: text appended to `file` (made when absent), or one text replaced.
+
+    The gate plants it in a copy of the tree on every run; a rule that misses its own violation is dead.
+    """
+
+    file: str
+    append: str = ""
+    find: str = ""
+    replace: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.append) == bool(self.find):
+            raise ValueError(f"planted in {self.file}: give either append, or find and replace")
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """What every rule says. Files are named by globs relative to the root (`engine/**/*.py`)."""
+
+    name: str
+    why: str
+    planted: Planted
+
+    def __post_init__(self) -> None:
+        for field in ("name", "why"):
+            if not getattr(self, field).strip():
+                raise ValueError(f"rule {self.name!r}: {field} is empty")
+
+
+class SingleCaller(Rule, frozen=True, tag="single-caller"):
+    """`target` (a dotted function, method or class) is used only in the files of `only_from`.
+
+    Without `only_from` exactly one function may use it. A use is a call or a reference that could be called later.
+    A call whose receiver cannot be resolved counts when its name is the target's, unless `common_name` says that
+    the name (`decode`, `close`) belongs to many: then it is listed.
+    """
+
+    target: str
+    only_from: tuple[str, ...] = ()
+    common_name: bool = False
+
+
+class AbsentSymbol(Rule, frozen=True, tag="absent-symbol"):
+    """No Python code defines, imports or uses the identifier, or the dotted name, `symbol`; `allow` excepted."""
+
+    symbol: str
+    allow: tuple[str, ...] = ()
+
+
+class AbsentPattern(Rule, frozen=True, tag="absent-pattern"):
+    """No line of any file of the tree matches the regular expression `pattern`; `allow` excepted.
+
+    `files` narrows the tree by kind of file; every file and every allowed one must exist and allowed ones match.
+    """
+
+    pattern: str
+    files: tuple[str, ...] = ("**",)
+    allow: tuple[str, ...] = ()
+
+
+class OnlyDefinedIn(Rule, frozen=True, tag="only-defined-in"):
+    """Something is written in the files of `only_in` and nowhere else in `files`; it must be there.
+
+    One regular expression over whole identifiers says what: `defines` (a def, class or assigned name), `compares`
+    (an operand of an order or equality test; names that stand for it in a function too), `computes` (an operand of
+    arithmetic, `min`, `max`, `range` or a slice bound).
+    """
+
+    only_in: tuple[str, ...]
+    defines: str = ""
+    compares: str = ""
+    computes: str = ""
+    files: tuple[str, ...] = ("**/*.py",)
+    allow: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if sum(map(bool, (self.defines, self.compares, self.computes))) != 1:
+            raise ValueError(f"rule {self.name!r}: give exactly one of defines, compares and computes")
+
+
+class MustCall(Rule, frozen=True, tag="must-call"):
+    """Every function whose dotted name matches a glob of `functions` calls `target`, directly or through others."""
+
+    functions: tuple[str, ...]
+    target: str
+
+
+class Imports(Rule, frozen=True, tag="imports"):
+    """Who may import whom.
+
+    `layers` lists packages from the lowest up: a module imports from its own layer and below, every module under
+    `package` is in a layer, and no import cycle exists. `forbid` names packages that the modules of `of` must not
+    import, except in the files of `only_in` (which must do so, or the exception is dead).
+    """
+
+    package: str = ""
+    layers: tuple[tuple[str, ...], ...] = ()
+    of: str = ""
+    forbid: tuple[str, ...] = ()
+    only_in: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.layers) == bool(self.forbid):
+            raise ValueError(f"rule {self.name!r}: give either package and layers, or of and forbid")
+        if bool(self.layers) != bool(self.package) or bool(self.forbid) != bool(self.of):
+            raise ValueError(f"rule {self.name!r}: layers go with package, forbid goes with of")
+
+
+class Delegates(Rule, frozen=True, tag="delegates"):
+    """The class `wrapper` forwards every public method of `wraps`: it defines each and calls the same name in it."""
+
+    wrapper: str
+    wraps: str
+
+
+AnyRule = SingleCaller | AbsentSymbol | AbsentPattern | OnlyDefinedIn | MustCall | Imports | Delegates
+
+
+class StructurePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The [structure] table: `roots` are the folders that Python imports from, `exclude` globs are no part of the tree."""
+
+    roots: tuple[str, ...] = ("engine", "harness")
+    exclude: tuple[str, ...] = ()
+    rules: tuple[AnyRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [rule.name for rule in self.rules]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two structure rules are named {name!r}")
