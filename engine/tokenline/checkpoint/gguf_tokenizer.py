@@ -46,7 +46,8 @@ _GPT4O = (
 )
 SPLITS = {
     "default": _GPT2, "gpt-2": _GPT2, "mpt": _GPT2, "olmo": _GPT2, "jais": _GPT2, "trillion": _GPT2,
-    "smollm": _GPT2, "starcoder": _GPT2, "refact": _GPT2, "command-r": _GPT2, "codeshell": _GPT2, "exaone": _GPT2,
+    "smollm": _GPT2, "starcoder": _GPT2, "refact": _GPT2, "command-r": _GPT2, "codeshell": _GPT2,
+    "exaone": _GPT2,
     "llama-bpe": _LLAMA3, "llama3": _LLAMA3, "llama-v3": _LLAMA3, "dbrx": _LLAMA3, "smaug-bpe": _LLAMA3,
     "qwen2": _QWEN2, "deepseek-r1-qwen": _QWEN2,
     "tekken": _TEKKEN,
@@ -57,7 +58,7 @@ WORDS_WHOLE = {"llama-bpe", "llama3", "llama-v3", "tekken"}
 
 
 def gguf_text_parts(metadata: Mapping[str, Any]) -> TextParts:
-    """Tokenizer and template from GGUF metadata (key to Python value); raises CheckpointError naming what is odd."""
+    """Tokenizer and template from GGUF metadata (key to value); raises CheckpointError naming what is odd."""
     tokens: Sequence[str] = _field(metadata, "tokens", list)
     types: Sequence[int] = metadata.get(PREFIX + "token_type") or [TokenType.NORMAL] * len(tokens)
     if len(types) != len(tokens):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +14,9 @@ PRIVATE_USE = range(0xE000, 0xF900)
 
 
 class ChatGuard:
-    """Marks special tokens inside people's strings, so that after rendering they can be told from the template's.
+    """Marks special tokens inside people's strings: after rendering they can be told from the template's own.
 
-    The mark is one private-use character that occurs nowhere in the conversation, put after the first character
+    The mark is one private-use character that occurs nowhere in the conversation, put after the first letter
     of every special token's name, and of every start of one at a string's end, which the next string could
     complete. Strings without any are left as they are, and then nothing here changes what is encoded.
     """
@@ -79,7 +80,7 @@ class ChatGuard:
         if not places:
             return text
         cuts = [0, *sorted(places), len(text)]
-        return self._mark.join(text[start:end] for start, end in zip(cuts, cuts[1:], strict=False))
+        return self._mark.join(text[start:end] for start, end in itertools.pairwise(cuts))
 
     def _check(self, strings: list[str]) -> None:
         for text in strings:

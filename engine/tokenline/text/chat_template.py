@@ -19,8 +19,8 @@ from tokenline.errors import CheckpointError, RequestError
 from tokenline.text.chat_guard import ChatGuard
 from tokenline.text.tokenizer import Tokenizer
 
-# The ends of later messages are left out: finding an end renders all before it, so the cost grows with the square.
-# Counted from the first message, so that a conversation that grows keeps the ends it had.
+# The ends of later messages are left out: finding an end renders all before it, so the cost grows with the
+# square. Counted from the first message, so that a conversation that grows keeps the ends it had.
 MAX_MESSAGE_ENDS = 256
 
 # What Python raises inside a template that meets a message it was not written for.
@@ -120,8 +120,8 @@ class ChatTemplate:
     ) -> ChatPrompt:
         """The conversation as token ids, the ids that `transformers.apply_chat_template` gives.
 
-        One difference: a special token written inside a message (`<|im_end|>`) is text there, so that nobody can
-        end their own turn and speak as somebody else.
+        One difference: a special token written inside a message (`<|im_end|>`) is text there, so that nobody
+        can end their own turn and speak as somebody else.
         """
         guard = ChatGuard(tokenizer, self.source, [list(messages), kwargs])
         messages, kwargs = guard.marked(list(messages)), guard.marked(kwargs)

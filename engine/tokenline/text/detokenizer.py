@@ -8,7 +8,7 @@ from tokenline.text.tokenizer import Tokenizer
 
 
 class Detokenizer:
-    """Holds back the bytes of an unfinished character; what it gave out, joined, is `Tokenizer.decode` of all.
+    """Holds back the bytes of an unfinished character; all that it gave out, joined, is `Tokenizer.decode`.
 
     Works on bytes, so each token costs its own length and no more, however long the text already is.
     """

@@ -33,8 +33,8 @@ class Spelling:
     """What a decoder does to a token, as data.
 
     `byte_level`: each character stands for a byte (GPT-2). `byte_fallback`: a token `<0xE6>` is that byte
-    (SentencePiece). `replacements` are made in the token's text. `leading_spaces` is how many spaces are taken
-    off the front of a text; `bare_first_token`: the first token of a text loses its word marks (Metaspace).
+    (SentencePiece). `replacements` are made in the token's text. `leading_spaces` is how many spaces are
+    taken off the front of a text; `bare_first_token`: a text's first token loses these marks (Metaspace).
     """
 
     byte_level: bool = False

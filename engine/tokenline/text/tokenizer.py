@@ -48,8 +48,8 @@ class Tokenizer:
     def encode(self, text: str, *, parse_special: bool = False, add_bos: bool | None = None) -> list[int]:
         """Token ids of `text`, the beginning-of-sequence token first, once, where the checkpoint wants one.
 
-        `add_bos=False` leaves it out: a chat template writes its own. Raises RequestError for a lone surrogate,
-        which is half a character and has no bytes.
+        `add_bos=False` leaves it out: a chat template writes its own. Raises RequestError for a lone
+        surrogate, which is half a character and has no bytes.
         """
         try:
             text.encode()
@@ -77,7 +77,7 @@ class Tokenizer:
         ]
 
     def decode(self, token_ids: Iterable[int]) -> str:
-        """The text of `token_ids` as a whole; special tokens are left out, bytes of no character are U+FFFD."""
+        """The text of `token_ids` as a whole; special tokens left out, bytes of no character as U+FFFD."""
         spelled = b""
         opened = False
         for token_id in token_ids:
