@@ -1,4 +1,4 @@
-"""The structure rules that a policy can hold: one type per kind, each with its reason and its planted violation."""
+"""The structure rules that a policy can hold: each kind a type, each with a planted violation."""
 
 from __future__ import annotations
 
@@ -35,20 +35,21 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class SingleCaller(Rule, frozen=True, tag="single-caller"):
-    """`target` (a dotted function, method or class) is used only in the files of `only_from`.
+    """`target` (a dotted function, method or class) is used only in the files of `only_from` and `allow`.
 
-    Without `only_from` exactly one function may use it. A use is a call or a reference that could be called later.
-    A call whose receiver cannot be resolved counts when its name is the target's, unless `common_name` says that
-    the name (`decode`, `close`) belongs to many: then it is listed.
+    Without `only_from` exactly one function may use it. A use is a call, or a reference that could be called
+    later. A call whose receiver cannot be resolved counts when its name is the target's, unless `common_name`
+    says that the name (`decode`, `close`) belongs to many: then it is listed.
     """
 
     target: str
     only_from: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
     common_name: bool = False
 
 
 class AbsentSymbol(Rule, frozen=True, tag="absent-symbol"):
-    """No Python code defines, imports or uses the identifier, or the dotted name, `symbol`; `allow` excepted."""
+    """No Python code defines, imports or uses the identifier or dotted name `symbol`; `allow` excepted."""
 
     symbol: str
     allow: tuple[str, ...] = ()
@@ -57,7 +58,7 @@ class AbsentSymbol(Rule, frozen=True, tag="absent-symbol"):
 class AbsentPattern(Rule, frozen=True, tag="absent-pattern"):
     """No line of any file of the tree matches the regular expression `pattern`; `allow` excepted.
 
-    `files` narrows the tree by kind of file; every file and every allowed one must exist and allowed ones match.
+    `files` narrows the tree, by kind of file for example. Every allowed file must hold a match.
     """
 
     pattern: str
@@ -68,9 +69,9 @@ class AbsentPattern(Rule, frozen=True, tag="absent-pattern"):
 class OnlyDefinedIn(Rule, frozen=True, tag="only-defined-in"):
     """Something is written in the files of `only_in` and nowhere else in `files`; it must be there.
 
-    One regular expression over whole identifiers says what: `defines` (a def, class or assigned name), `compares`
-    (an operand of an order or equality test; names that stand for it in a function too), `computes` (an operand of
-    arithmetic, `min`, `max`, `range` or a slice bound).
+    One regular expression over whole identifiers says what: `defines` (a def, class or assigned name),
+    `compares` (an operand of an order or equality test, also under another name inside a function),
+    `computes` (an operand of arithmetic, `min`, `max`, `range` or a slice bound).
     """
 
     only_in: tuple[str, ...]
@@ -87,7 +88,7 @@ class OnlyDefinedIn(Rule, frozen=True, tag="only-defined-in"):
 
 
 class MustCall(Rule, frozen=True, tag="must-call"):
-    """Every function whose dotted name matches a glob of `functions` calls `target`, directly or through others."""
+    """Every function whose dotted name matches a glob of `functions` reaches `target` by calls."""
 
     functions: tuple[str, ...]
     target: str
@@ -96,9 +97,9 @@ class MustCall(Rule, frozen=True, tag="must-call"):
 class Imports(Rule, frozen=True, tag="imports"):
     """Who may import whom.
 
-    `layers` lists packages from the lowest up: a module imports from its own layer and below, every module under
-    `package` is in a layer, and no import cycle exists. `forbid` names packages that the modules of `of` must not
-    import, except in the files of `only_in` (which must do so, or the exception is dead).
+    `layers` lists packages from the lowest up: a module imports from its own layer and below, every module
+    under `package` is in a layer, and no import cycle exists. `forbid` names packages that the modules of
+    `of` must not import, except in the files of `only_in` (which must, or the exception is dead).
     """
 
     package: str = ""
@@ -116,7 +117,7 @@ class Imports(Rule, frozen=True, tag="imports"):
 
 
 class Delegates(Rule, frozen=True, tag="delegates"):
-    """The class `wrapper` forwards every public method of `wraps`: it defines each and calls the same name in it."""
+    """The class `wrapper` forwards each public method of `wraps`: it defines it and calls that name."""
 
     wrapper: str
     wraps: str
@@ -126,7 +127,7 @@ AnyRule = SingleCaller | AbsentSymbol | AbsentPattern | OnlyDefinedIn | MustCall
 
 
 class StructurePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The [structure] table: `roots` are the folders that Python imports from, `exclude` globs are no part of the tree."""
+    """The [structure] table: `roots` are what Python imports from, `exclude` what the tree leaves out."""
 
     roots: tuple[str, ...] = ("engine", "harness")
     exclude: tuple[str, ...] = ()

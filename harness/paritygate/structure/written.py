@@ -1,0 +1,185 @@
+"""Rules about what is written where: absent-symbol, absent-pattern, only-defined-in."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+
+from paritygate.structure.callgraph import CallGraph
+from paritygate.structure.findings import Findings, Hit
+from paritygate.structure.glob import matches
+from paritygate.structure.names import FunctionNode, dotted, imported
+from paritygate.structure.rules import AbsentPattern, AbsentSymbol, OnlyDefinedIn
+from paritygate.structure.source import Module, Tree
+from paritygate.structure.types import assigned
+
+ORDER = ast.Lt | ast.LtE | ast.Gt | ast.GtE | ast.Eq | ast.NotEq
+ARITHMETIC_CALLS = {"min", "max", "range", "divmod"}
+
+
+def absent_pattern(rule: AbsentPattern, tree: Tree, policy_path: str) -> Findings:
+    """Every matching line outside `allow` is a violation; an allowed file without one is a dead exception.
+
+    The policy itself quotes the pattern and the planted violation, so it is no part of the tree here.
+    """
+    found = Findings()
+    expression = re.compile(rule.pattern)
+    selected = [path for path in tree.select(rule.files) if path != policy_path]
+    if not selected:
+        found.dead.append(f"no file matches {', '.join(rule.files)}")
+    for path in selected:
+        if not expression.search(tree.files[path]) and not rule.pattern.startswith("^"):
+            continue
+        for number, line in enumerate(tree.files[path].splitlines(), 1):
+            if expression.search(line):
+                hit = Hit(path, number, f"reads {line.strip()[:100]!r}")
+                (found.places if matches(path, rule.allow) else found.violations).append(hit)
+    _dead_exceptions(rule.allow, found)
+    if not rule.allow:
+        found.places.append(Hit(policy_path, 0, f"{len(selected)} files read, none may match"))
+    return found
+
+
+def absent_symbol(rule: AbsentSymbol, graph: CallGraph) -> Findings:
+    """Every definition, import and use of the symbol outside `allow` is a violation."""
+    found = Findings()
+    bare = "." not in rule.symbol
+    hits: list[Hit] = []
+    for module in graph.tree.modules.values():
+        for node in ast.walk(module.tree):
+            for name in _mentioned(node, module):
+                if name == rule.symbol or (bare and rule.symbol in name.split(".")):
+                    hits.append(Hit(module.path, getattr(node, "lineno", 0), f"names {rule.symbol}"))
+    if not bare:
+        hits += [Hit(use.path, use.line, f"{use.kind} {rule.symbol}") for use in graph.uses_of(rule.symbol)]
+    for hit in hits:
+        (found.places if matches(hit.path, rule.allow) else found.violations).append(hit)
+    _dead_exceptions(rule.allow, found)
+    if not rule.allow:
+        found.places.append(Hit("", 0, f"{len(graph.tree.modules)} modules read, none may name it"))
+    return found
+
+
+def only_defined_in(rule: OnlyDefinedIn, tree: Tree) -> Findings:
+    """Every match outside `only_in` is a violation, `allow` excepted; none inside means a dead rule."""
+    found = Findings()
+    finder: Callable[[Module, re.Pattern[str]], Iterator[tuple[int, str]]]
+    for text, finder in (
+        (rule.defines, _definitions),
+        (rule.compares, _comparisons),
+        (rule.computes, _computations),
+    ):
+        if not text:
+            continue
+        expression = re.compile(text)
+        for module in tree.modules.values():
+            if not matches(module.path, rule.files):
+                continue
+            for line, what in finder(module, expression):
+                inside = matches(module.path, (*rule.only_in, *rule.allow))
+                (found.places if inside else found.violations).append(Hit(module.path, line, what))
+    _dead_exceptions((*rule.only_in, *rule.allow), found)
+    return found
+
+
+def _dead_exceptions(globs: tuple[str, ...], found: Findings) -> None:
+    for glob in globs:
+        if not any(matches(hit.path, (glob,)) for hit in found.places):
+            found.dead.append(f"nothing in {glob} matches, where the rule expects it")
+
+
+def _mentioned(node: ast.AST, module: Module) -> Iterator[str]:
+    if isinstance(node, FunctionNode | ast.ClassDef):
+        yield node.name
+        yield f"{module.name}.{node.name}"
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (target for _, target in imported(node, module))
+    elif isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.arg | ast.keyword) and node.arg:
+        yield node.arg
+
+
+def _identifiers(node: ast.AST) -> Iterator[str]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name):
+            yield inner.id
+        elif isinstance(inner, ast.Attribute):
+            yield inner.attr
+        elif isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant):
+            yield str(inner.slice.value)
+        elif isinstance(inner, ast.Call) and dotted(inner.func) == "getattr" and len(inner.args) > 1:
+            yield from (str(item.value) for item in inner.args[1:2] if isinstance(item, ast.Constant))
+
+
+def _definitions(module: Module, expression: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(module.tree):
+        names: list[str] = []
+        if isinstance(node, FunctionNode | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.stmt):
+            names = [target.id for target in assigned(node)[0] if isinstance(target, ast.Name)]
+        for name in names:
+            if expression.fullmatch(name):
+                yield node.lineno, f"defines {name}"  # type: ignore[attr-defined]
+
+
+def _stand_ins(function: ast.AST, expression: re.Pattern[str]) -> set[str]:
+    # `limit = request.max_tokens` makes `limit` another name for it inside that function.
+    names: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets, value = assigned(node)
+            chain = dotted(value) if value is not None else None
+            if chain and expression.fullmatch(chain.rpartition(".")[2]):
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _functions(module: Module) -> Iterator[ast.AST]:
+    # Outermost functions only: what is nested in them is searched with them.
+    pending: list[ast.AST] = list(ast.iter_child_nodes(module.tree))
+    rest = ast.Module(body=[], type_ignores=[])
+    while pending:
+        node = pending.pop()
+        if isinstance(node, FunctionNode):
+            yield node
+        elif isinstance(node, ast.ClassDef):
+            pending += ast.iter_child_nodes(node)
+        elif isinstance(node, ast.stmt):
+            rest.body.append(node)
+    yield rest
+
+
+def _comparisons(module: Module, expression: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    for function in _functions(module):
+        stand_ins = _stand_ins(function, expression)
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Compare) or not any(isinstance(test, ORDER) for test in node.ops):
+                continue
+            for name in (
+                name for operand in (node.left, *node.comparators) for name in _identifiers(operand)
+            ):
+                if expression.fullmatch(name) or name in stand_ins:
+                    yield node.lineno, f"compares {ast.unparse(node)[:90]!r}"
+                    break
+
+
+def _computations(module: Module, expression: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(module.tree):
+        operands: list[ast.AST] = []
+        if isinstance(node, ast.BinOp):
+            operands = [node.left, node.right]
+        elif isinstance(node, ast.AugAssign):
+            operands = [node.target, node.value]
+        elif isinstance(node, ast.Call) and dotted(node.func) in ARITHMETIC_CALLS:
+            operands = list(node.args)
+        elif isinstance(node, ast.Slice):
+            operands = [item for item in (node.lower, node.upper, node.step) if item is not None]
+        for name in (name for operand in operands for name in _identifiers(operand)):
+            if expression.fullmatch(name):
+                yield node.lineno, f"computes {ast.unparse(node)[:90]!r}"  # type: ignore[attr-defined]
+                break
