@@ -144,6 +144,8 @@ class CallGraph:
             if target in self.names.classes and (made := self.names.method(target, "__init__")):
                 self._add(made, func, scope, UseKind.CALL)
         name = dotted(func)
+        if targets & BY_STRING:
+            self._add(name or "", func, scope, UseKind.DYNAMIC)
         if isinstance(func, ast.Attribute):
             if not targets:
                 self._add(func.attr, func, scope, UseKind.UNRESOLVED)
@@ -154,7 +156,7 @@ class CallGraph:
             self._visit(named[0], scope)
         elif isinstance(func, ast.Name):
             by_value = not targets and self._is_value(func.id, scope)
-            if by_value or func.id in BY_STRING or targets & BY_STRING:
+            if by_value or func.id in BY_STRING:
                 self._add(func.id, func, scope, UseKind.DYNAMIC)
             elif not targets and not hasattr(builtins, func.id):
                 self._add(func.id, func, scope, UseKind.UNRESOLVED)

@@ -103,16 +103,25 @@ class Names:
                 for name, target in imported(statement, module):
                     bound[f"* {target}" if name == "*" else name] = target
             elif isinstance(statement, FunctionNode):
-                self.functions[f"{module.name}.{statement.name}"] = (module, statement)
+                self._function(module, module.name, statement)
                 bound[statement.name] = f"{module.name}.{statement.name}"
             elif isinstance(statement, ast.ClassDef):
                 self._class(module, module.name, statement)
                 bound[statement.name] = f"{module.name}.{statement.name}"
-            elif isinstance(statement, ast.Assign) and (target := dotted(statement.value)):
+            elif isinstance(statement, ast.Assign) and (chain := dotted(statement.value)):
                 for place in statement.targets:
-                    if isinstance(place, ast.Name) and place.id != target.split(".")[0]:
-                        bound[place.id] = f"{module.name}.{target}"
+                    if isinstance(place, ast.Name) and place.id != chain.split(".")[0]:
+                        bound[place.id] = f"{module.name}.{chain}"
         return bound
+
+    def _function(self, module: Module, scope: str, node: FunctionNode) -> None:
+        name = f"{scope}.{node.name}"
+        self.functions[name] = (module, node)
+        for statement in statements(node.body):
+            if isinstance(statement, FunctionNode):
+                self._function(module, name, statement)
+            elif isinstance(statement, ast.ClassDef):
+                self._class(module, name, statement)
 
     def _class(self, module: Module, scope: str, node: ast.ClassDef) -> None:
         name = f"{scope}.{node.name}"
@@ -120,7 +129,7 @@ class Names:
         for statement in statements(node.body):
             if isinstance(statement, FunctionNode):
                 info.methods[statement.name] = statement
-                self.functions[f"{name}.{statement.name}"] = (module, statement)
+                self._function(module, name, statement)
             elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 info.annotations[statement.target.id] = statement.annotation
             elif isinstance(statement, ast.ClassDef):

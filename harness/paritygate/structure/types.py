@@ -225,7 +225,7 @@ class Types:
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 scope.aliases.update(imported(statement, scope.module))
             elif isinstance(statement, FunctionNode | ast.ClassDef):
-                scope.bound.add(statement.name)
+                scope.aliases[statement.name] = f"{scope.caller}.{statement.name}"
             for name in bound_names(statement):
                 if name not in free:
                     scope.bound.add(name)
@@ -274,7 +274,7 @@ def _member(node: ast.AST | None) -> tuple[ast.expr | None, str]:
     """(object, name) of `object.name` or `getattr(object, "name")`; a plain name has no object."""
     if isinstance(node, ast.Attribute):
         return node.value, node.attr
-    named = constant_getattr(node)
+    named = constant_getattr(node) if node is not None else None
     if named:
         return named
     return None, node.id if isinstance(node, ast.Name) else ""
