@@ -72,38 +72,98 @@ def _require(ok: bool, param: str, what: str, mend: str) -> None:
 
 def validate(request: Request, vocabulary_size: int) -> None:
     """Raise RequestError, naming the field, for a request that no engine state could make valid."""
-    given = [name for name in ("prompt", "prompt_token_ids", "messages") if getattr(request, name) is not None]
-    _require(len(given) == 1, given[1] if len(given) > 1 else "prompt",
-             f"one of prompt, prompt_token_ids and messages is needed, {len(given)} were given", "give exactly one")
+    given = [
+        name for name in ("prompt", "prompt_token_ids", "messages") if getattr(request, name) is not None
+    ]
+    _require(
+        len(given) == 1,
+        given[1] if len(given) > 1 else "prompt",
+        f"one of prompt, prompt_token_ids and messages is needed, {len(given)} were given",
+        "give exactly one",
+    )
     s = request.sampling
-    for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"):
-        _require(math.isfinite(getattr(s, name)), name, f"{name} is not a finite number", "give a finite number")
-    _require(s.temperature >= 0, "temperature", f"temperature {s.temperature} is negative", "use 0 (greedy) or more")
+    for name in (
+        "temperature",
+        "top_p",
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+    ):
+        _require(
+            math.isfinite(getattr(s, name)), name, f"{name} is not a finite number", "give a finite number"
+        )
+    _require(
+        s.temperature >= 0,
+        "temperature",
+        f"temperature {s.temperature} is negative",
+        "use 0 (greedy) or more",
+    )
     _require(s.top_k >= 0, "top_k", f"top_k {s.top_k} is negative", "use 0 (off) or more")
-    _require(0 < s.top_p <= 1, "top_p", f"top_p {s.top_p} is outside (0, 1]", "use 1 (off) or a share of the mass")
+    _require(
+        0 < s.top_p <= 1, "top_p", f"top_p {s.top_p} is outside (0, 1]", "use 1 (off) or a share of the mass"
+    )
     _require(0 <= s.min_p <= 1, "min_p", f"min_p {s.min_p} is outside [0, 1]", "use 0 (off) up to 1")
-    _require(s.repetition_penalty > 0, "repetition_penalty",
-             f"repetition_penalty {s.repetition_penalty} is not positive", "use 1 (off) or more")
+    _require(
+        s.repetition_penalty > 0,
+        "repetition_penalty",
+        f"repetition_penalty {s.repetition_penalty} is not positive",
+        "use 1 (off) or more",
+    )
     for name in ("presence_penalty", "frequency_penalty"):
-        _require(-2 <= getattr(s, name) <= 2, name, f"{name} {getattr(s, name)} is outside [-2, 2]", "use -2 to 2")
-    _require(s.penalty_window >= -1, "penalty_window",
-             f"penalty_window {s.penalty_window} is below -1", "use -1 (all), 0 (none) or a number of tokens")
-    _require(s.seed is None or 0 <= s.seed < 2**64, "seed", f"seed {s.seed} is outside [0, 2^64)",
-             "use a whole number from 0")
+        _require(
+            -2 <= getattr(s, name) <= 2, name, f"{name} {getattr(s, name)} is outside [-2, 2]", "use -2 to 2"
+        )
+    _require(
+        s.penalty_window >= -1,
+        "penalty_window",
+        f"penalty_window {s.penalty_window} is below -1",
+        "use -1 (all), 0 (none) or a number of tokens",
+    )
+    _require(
+        s.seed is None or 0 <= s.seed < 2**64,
+        "seed",
+        f"seed {s.seed} is outside [0, 2^64)",
+        "use a whole number from 0",
+    )
     for token, bias in s.logit_bias.items():
-        _require(0 <= token < vocabulary_size, "logit_bias",
-                 f"logit_bias names token {token}, outside the vocabulary of {vocabulary_size}", "use its token ids")
-        _require(not math.isnan(bias) and abs(bias) <= 100, "logit_bias",
-                 f"logit_bias {bias} of token {token} is outside [-100, 100]", "use -100 to 100")
-    _require(request.max_tokens is None or request.max_tokens >= 0, "max_tokens",
-             f"max_tokens {request.max_tokens} is negative", "use 0 or more")
+        _require(
+            0 <= token < vocabulary_size,
+            "logit_bias",
+            f"logit_bias names token {token}, outside the vocabulary of {vocabulary_size}",
+            "use its token ids",
+        )
+        _require(
+            not math.isnan(bias) and abs(bias) <= 100,
+            "logit_bias",
+            f"logit_bias {bias} of token {token} is outside [-100, 100]",
+            "use -100 to 100",
+        )
+    _require(
+        request.max_tokens is None or request.max_tokens >= 0,
+        "max_tokens",
+        f"max_tokens {request.max_tokens} is negative",
+        "use 0 or more",
+    )
     _require(all(request.stop), "stop", "a stop string is empty", "leave it out, or give it text")
-    _require(request.logprobs is None or 0 <= request.logprobs <= MAX_TOP_LOGPROBS, "logprobs",
-             f"{request.logprobs} logprobs were asked for", f"use 0 to {MAX_TOP_LOGPROBS}")
+    _require(
+        request.logprobs is None or 0 <= request.logprobs <= MAX_TOP_LOGPROBS,
+        "logprobs",
+        f"{request.logprobs} logprobs were asked for",
+        f"use 0 to {MAX_TOP_LOGPROBS}",
+    )
     loop = request.loop_detection
     if loop is not None:
-        _require(loop.max_period >= 1 and loop.repeats >= 2, "loop_detection",
-                 "loop detection needs a period of at least 1 and 2 repeats", "raise max_period or repeats")
+        _require(
+            loop.max_period >= 1 and loop.repeats >= 2,
+            "loop_detection",
+            "loop detection needs a period of at least 1 and 2 repeats",
+            "raise max_period or repeats",
+        )
     for token in request.prompt_token_ids or ():
-        _require(0 <= token < vocabulary_size, "prompt",
-                 f"token {token} is outside the vocabulary of {vocabulary_size}", "use the checkpoint's token ids")
+        _require(
+            0 <= token < vocabulary_size,
+            "prompt",
+            f"token {token} is outside the vocabulary of {vocabulary_size}",
+            "use the checkpoint's token ids",
+        )

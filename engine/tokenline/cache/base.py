@@ -1,0 +1,52 @@
+"""The contract of every kind of layer cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, Self
+
+import numpy as np
+
+from tokenline.ops.base import Array
+
+
+class LayerCache(Protocol):
+    """One layer's memory for a batch of rows that all end at the same index; shorter rows are padded on the left.
+
+    A lone row has no padding and no mask. `trim` and `rewind` return False and change nothing when they cannot
+    remove exactly n tokens.
+    """
+
+    length: int  # tokens held by the longest row
+
+    def update(self, keys: Array, values: Array) -> tuple[Array, Array]:
+        """Append [B, Hkv, T, D] and return everything held, [B, Hkv, S, D]."""
+        ...
+
+    def mask(self, tokens: int) -> Array | str | None:
+        """What the next `tokens` queries see, as `Ops.attention` takes it; asked before `update`."""
+        ...
+
+    def positions(self, tokens: int) -> int | np.ndarray:
+        """Of the next tokens: the first position for a batch without padding, else int [B, T]."""
+        ...
+
+    def extend(self, other: Self) -> None:
+        """Append other's rows to this batch: one pad and one concatenation."""
+        ...
+
+    def filter(self, keep: Sequence[int]) -> None:
+        """Keep those rows, in that order, and give back padding that no row needs any more."""
+        ...
+
+    def extract(self, row: int) -> Self:
+        """A copy of one row without its padding."""
+        ...
+
+    def trim(self, count: int) -> bool: ...
+    def rewind(self, count: int) -> bool: ...
+    def copy(self) -> Self: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...

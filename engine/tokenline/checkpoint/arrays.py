@@ -1,0 +1,68 @@
+"""A checkpoint's matrices on the host, before a backend takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class QuantizedArray:
+    """A matrix in groups of codes: `value = code * scale + bias`.
+
+    codes uint8 [N, K], one code a byte, below 2**bits; scales and biases float32 [N, K / group_size].
+    """
+
+    codes: np.ndarray
+    scales: np.ndarray
+    biases: np.ndarray
+    bits: int
+    group_size: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.codes.shape
+
+    def dequantize(self) -> np.ndarray:
+        """float32 [N, K]."""
+        rows, width = self.codes.shape
+        groups = self.codes.reshape(rows, -1, self.group_size).astype(np.float32)
+        groups *= self.scales[:, :, None]
+        groups += self.biases[:, :, None]
+        return groups.reshape(rows, width)
+
+
+HostArray = np.ndarray | QuantizedArray
+
+
+def dense(array: HostArray) -> np.ndarray:
+    """float32, dequantized if need be."""
+    return array.dequantize() if isinstance(array, QuantizedArray) else np.asarray(array, dtype=np.float32)
+
+
+def map_rows(array: HostArray, change: Callable[[np.ndarray], np.ndarray]) -> HostArray:
+    """Apply a change of axis 0 (a permutation, a selection) without leaving the quantized form."""
+    if isinstance(array, QuantizedArray):
+        return QuantizedArray(
+            change(array.codes), change(array.scales), change(array.biases), array.bits, array.group_size
+        )
+    return change(array)
+
+
+def stack_rows(arrays: list[HostArray]) -> HostArray:
+    """Concatenate along axis 0, quantized only where all are, in the same groups."""
+    first = arrays[0]
+    if isinstance(first, QuantizedArray) and all(
+        isinstance(a, QuantizedArray) and (a.bits, a.group_size) == (first.bits, first.group_size)
+        for a in arrays
+    ):
+        return QuantizedArray(
+            np.concatenate([a.codes for a in arrays]),
+            np.concatenate([a.scales for a in arrays]),
+            np.concatenate([a.biases for a in arrays]),
+            first.bits,
+            first.group_size,
+        )
+    return np.concatenate([dense(a) for a in arrays])

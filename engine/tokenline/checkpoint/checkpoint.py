@@ -1,0 +1,51 @@
+"""A checkpoint, opened: configuration, matrices by name, text parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tokenline.checkpoint.arrays import HostArray
+from tokenline.checkpoint.parts import TextParts
+from tokenline.errors import CheckpointError
+
+
+class Tensors:
+    """Matrices by their Hugging Face names, read when asked for; what nobody asked for is told by `unused`."""
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], HostArray]) -> None:
+        self._names = frozenset(names)
+        self._read = read
+        self._taken: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def take(self, name: str, shape: tuple[int, ...]) -> HostArray:
+        """The matrix, whose shape must be the configuration's; CheckpointError where it is not, or is missing."""
+        if name not in self._names:
+            raise CheckpointError(f"the checkpoint lacks {name}", "it is incomplete; fetch it again")
+        array = self._read(name)
+        if tuple(array.shape) != shape:
+            raise CheckpointError(
+                f"{name} has shape {tuple(array.shape)} where the configuration says {shape}",
+                "configuration and weights belong to different models",
+            )
+        self._taken.add(name)
+        return array
+
+    def unused(self) -> list[str]:
+        return sorted(self._names - self._taken)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """`config` has the keys of a Hugging Face config.json, whatever the file format was."""
+
+    name: str
+    family: str
+    config: dict[str, Any]
+    tensors: Tensors
+    text: TextParts
+    weights_hash: str

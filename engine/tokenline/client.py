@@ -1,0 +1,290 @@
+"""The one way in: the CLI, the server and Python are all clients of `Model`."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.metadata
+import os
+import platform
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tokenline.checkpoint.checkpoint import Checkpoint
+from tokenline.checkpoint.open import open_checkpoint
+from tokenline.decode.prefill_plan import PREFILL_SIZE, PrefillPlan
+from tokenline.decode.sampling import RowParameters
+from tokenline.engine import Engine
+from tokenline.errors import BackendError, CheckpointError, RequestError
+from tokenline.generation import Generation
+from tokenline.models import FAMILIES
+from tokenline.ops import Ops, open_ops
+from tokenline.prompt_cache import PromptCache
+from tokenline.request import LoopDetection, Request, Sampling, validate
+from tokenline.result import result_of
+from tokenline.row import Event, Row
+from tokenline.scheduler import Scheduler
+from tokenline.worker import Worker
+
+DEFAULT_CACHE_BYTES = 1 << 30
+# A row that is given no bound ends at the context's end, and says so.
+UNBOUNDED = 1 << 62
+
+_SAMPLING_FIELDS = frozenset(Sampling.__struct_fields__)
+_REQUEST_FIELDS = frozenset(Request.__struct_fields__) - {"sampling"}
+
+
+def request_of(prompt: str | Sequence[int] | None = None, **params: Any) -> Request:
+    """A request from flat names: the fields of Request and of Sampling. RequestError for an unknown name."""
+    unknown = sorted(set(params) - _SAMPLING_FIELDS - _REQUEST_FIELDS)
+    if unknown:
+        raise RequestError(f"there is no parameter {unknown[0]!r}", "check its spelling", param=unknown[0])
+    sampling = {name: params.pop(name) for name in sorted(_SAMPLING_FIELDS & set(params))}
+    if isinstance(prompt, str):
+        params["prompt"] = prompt
+    elif prompt is not None:
+        params["prompt_token_ids"] = [int(token) for token in prompt]
+    if isinstance(params.get("stop"), str):
+        params["stop"] = [params["stop"]]
+    if params.get("loop_detection") is True:
+        params["loop_detection"] = LoopDetection()
+    try:
+        return msgspec.convert({**params, "sampling": sampling}, Request, from_attributes=True)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        name = path.rstrip("`").removeprefix("sampling.")
+        raise RequestError(
+            f"{name or 'a parameter'}: {message}", "check its type", param=name or None
+        ) from error
+
+
+class Model:
+    """A checkpoint on a backend, ready to generate. Every method may be called from any thread.
+
+    Greedy unless asked otherwise; a request without `max_tokens` runs to the end of the context.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        backend: str = "auto",
+        dtype: str = "auto",
+        threads: int | None = None,
+        parallel: int = 4,
+        context_length: int | None = None,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+    ) -> None:
+        if parallel < 1:
+            raise BackendError(f"{parallel} rows at once cannot run", "use 1 or more")
+        if cache_bytes < 0:
+            raise BackendError(f"a prompt cache of {cache_bytes} bytes is impossible", "use 0 (off) or more")
+        self._worker = Worker("tokenline")
+        try:
+            self._worker.call(
+                lambda: self._load(model, backend, dtype, threads, parallel, context_length, cache_bytes)
+            ).result()
+        except BaseException:
+            self._worker.close(lambda: None)
+            raise
+        self._worker.ticks(self._tick)
+        atexit.register(self.close)
+
+    def _load(
+        self,
+        model: str,
+        backend: str,
+        dtype: str,
+        threads: int | None,
+        parallel: int,
+        context_length: int | None,
+        cache_bytes: int,
+    ) -> None:
+        checkpoint = open_checkpoint(model, FAMILIES)
+        self._ops = open_ops(backend, dtype, threads)
+        limit = checkpoint.config.get("max_position_embeddings")
+        if context_length is not None and not 1 < context_length <= (limit or context_length):
+            raise CheckpointError(
+                f"a context of {context_length} tokens is outside what {checkpoint.name} was made for",
+                f"use 2 to {limit}",
+            )
+        network = FAMILIES[checkpoint.family](
+            self._ops, checkpoint.config, checkpoint.tensors, context_length
+        )
+        unused = checkpoint.tensors.unused()
+        if unused:
+            raise CheckpointError(
+                f"{checkpoint.name} holds {len(unused)} tensors that a {checkpoint.family} does not have, "
+                f"such as {unused[0]}",
+                "its config.json names the wrong family",
+            )
+        self.name = checkpoint.name
+        self.tokenizer = checkpoint.text.tokenizer
+        self.chat_template = checkpoint.text.template
+        self.context_length = network.context_length
+        self.weight_bytes = network.weight_bytes
+        self._vocabulary_size = network.vocabulary_size
+        pipelined = os.environ.get("TOKENLINE_SYNC", "") not in ("1", "true")
+        self.manifest = _manifest(checkpoint, self._ops, pipelined)
+        self._prompt_cache = PromptCache(cache_bytes)
+        namespace = f"{self.manifest['weights_hash']}:{self.manifest['template_hash']}"
+        self._engine = Engine(self._ops, network, self._prompt_cache, namespace, pipelined=pipelined)
+        self._scheduler = Scheduler(self._engine, parallel)
+
+    def _tick(self) -> bool:
+        self._scheduler.tick()
+        return not self._scheduler.idle
+
+    def submit(self, request: Request) -> Generation:
+        """Queue a request; returns at once. RequestError, naming the field, for one that cannot run."""
+        validate(request, self._vocabulary_size)
+        prompt, message_ends = self._prompt(request)
+        if not prompt:
+            raise RequestError(
+                "the prompt is empty", "give it at least one token", param=_prompt_field(request)
+            )
+        if len(prompt) >= self.context_length:
+            raise RequestError(
+                f"the prompt has {len(prompt)} tokens, the context {self.context_length}",
+                "shorten the prompt: at least one token must fit after it",
+                param=_prompt_field(request),
+            )
+        seed = request.sampling.seed
+        generation = Generation()
+        row = Row(
+            request=request,
+            prompt=prompt,
+            plan=PrefillPlan.of(len(prompt), message_ends),
+            parameters=RowParameters(
+                request.sampling, secrets.randbits(32) if seed is None else seed, request.logprobs
+            ),
+            tokenizer=self.tokenizer,
+            max_tokens=UNBOUNDED if request.max_tokens is None else request.max_tokens,
+            context_length=self.context_length,
+            free_unused=self._ops.free_unused,
+            emit=generation.emit,
+            finished=lambda row: result_of(row, self.manifest),
+        )
+        generation.attach(row)
+        self._worker.call(lambda: self._scheduler.submit(row))
+        return generation
+
+    def _prompt(self, request: Request) -> tuple[list[int], list[int]]:
+        if request.prompt_token_ids is not None:
+            return list(request.prompt_token_ids), []
+        if request.prompt is not None:
+            return self.tokenizer.encode(request.prompt), []
+        if self.chat_template is None:
+            raise RequestError(f"{self.name} has no chat template", "send a prompt instead", param="messages")
+        chat = self.chat_template.prompt(
+            self.tokenizer, list(request.messages or ()), **request.chat_template_kwargs
+        )
+        return chat.token_ids, chat.message_ends
+
+    def generate(self, prompt: str | Sequence[int] | None = None, **params: Any) -> dict[str, Any]:
+        """Run one request to its end and return its result object; `messages=` goes through the chat template."""
+        return self.submit(request_of(prompt, **params)).result()
+
+    def stream(self, prompt: str | Sequence[int] | None = None, **params: Any) -> Iterator[Event]:
+        """One event per token as it is decided; leaving the loop early cancels the row."""
+        generation = self.submit(request_of(prompt, **params))
+        try:
+            yield from generation
+        finally:
+            generation.cancel()
+
+    def logits(self, token_ids: Sequence[int]) -> np.ndarray:
+        """Teacher-forced, one forward: float32 [tokens, vocabulary]."""
+        tokens = [int(token) for token in token_ids]
+        if not 0 < len(tokens) <= self.context_length:
+            raise RequestError(
+                f"{len(tokens)} tokens cannot be forwarded",
+                f"give 1 to {self.context_length}",
+                param="token_ids",
+            )
+        validate(Request(prompt_token_ids=tuple(tokens)), self._vocabulary_size)
+        return self._worker.call(lambda: self._engine.logits(tokens)).result()
+
+    def reset_cache(self) -> None:
+        """Drop every state of the prompt cache."""
+        self._worker.call(self._prompt_cache.clear).result()
+
+    def cache_stats(self) -> dict[str, int]:
+        cache = self._prompt_cache
+        return self._worker.call(
+            lambda: {
+                "entries": len(cache),
+                "bytes": cache.nbytes,
+                "limit_bytes": cache.limit_bytes,
+                "hits": cache.hits,
+                "misses": cache.misses,
+            }
+        ).result()
+
+    def stats(self) -> dict[str, int]:
+        """Rows alive and waiting."""
+        scheduler = self._scheduler
+        return self._worker.call(lambda: {"running": scheduler.running, "queued": scheduler.queued}).result()
+
+    def close(self) -> None:
+        """End every row and give the memory back; a second call does nothing."""
+        atexit.unregister(self.close)
+        self._worker.close(self._unload)
+
+    def _unload(self) -> None:
+        self._scheduler.close()
+        del self._engine, self._scheduler
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _prompt_field(request: Request) -> str:
+    return "messages" if request.messages is not None else "prompt"
+
+
+def _manifest(checkpoint: Checkpoint, ops: Ops, pipelined: bool) -> dict[str, Any]:
+    """What a stream's words depend on, apart from the request."""
+    template = checkpoint.text.template
+    packages = ("torch", "mlx", "numpy", "tokenizers", "jinja2")
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "engine": "tokenline",
+        "version": importlib.metadata.version("paritygate"),
+        "backend": ops.name,
+        "device": ops.device,
+        "dtype": ops.dtype,
+        "threads": ops.threads,
+        "blas": ops.blas,
+        "model": checkpoint.name,
+        "family": checkpoint.family,
+        "weights_hash": checkpoint.weights_hash,
+        "tokenizer_hash": checkpoint.text.tokenizer.hash,
+        "template_hash": template.hash if template else None,
+        "prefill_size": PREFILL_SIZE,
+        "cache_reuse": "exact",
+        "pipelined": pipelined,
+        "libraries": versions,
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def load(model: str, **options: Any) -> Model:
+    """Open MODEL (a Hugging Face directory, a .gguf file or an alias) and return it ready to generate.
+
+    Options: backend ("auto", "torch", "mlx"), dtype ("auto", "float32", "bfloat16", "float16", "quantized"), threads,
+    parallel (rows at once), context_length (tokens), cache_bytes (prompt cache). CheckpointError or BackendError, with
+    the mend, where that fails.
+    """
+    return Model(model, **options)

@@ -1,0 +1,23 @@
+"""Recognises a row whose tail repeats itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenline.request import LoopDetection
+
+
+def detect_loop(generated: Sequence[int], settings: LoopDetection) -> int | None:
+    """The shortest period of which the tail holds `settings.repeats` copies, None if there is none.
+
+    A short period must fill `settings.min_tokens` too, so that "...", a row of dashes or a table rule is no loop.
+    """
+    for period in range(1, settings.max_period + 1):
+        span = max(period * settings.repeats, settings.min_tokens)
+        if span <= len(generated) and _repeats(generated[-span:], period):
+            return period
+    return None
+
+
+def _repeats(tail: Sequence[int], period: int) -> bool:
+    return all(tail[i] == tail[i - period] for i in range(len(tail) - 1, period - 1, -1))

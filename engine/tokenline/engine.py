@@ -1,0 +1,225 @@
+"""Prefill, step, finish: a batch of rows on one backend; one request is a batch with one row.
+
+Steps are pipelined. The token of step n is drawn on the device and stays there; the forward of step n + 1 is submitted
+from it before the host reads it. Where no row's sampler reads a history, the draw of n + 1 is submitted as well; where
+one does, the draw waits until token n is in the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tokenline.cache import LayerCache
+from tokenline.decode.finish import FinishCause
+from tokenline.decode.sampling import Drawn, sample
+from tokenline.errors import RowError
+from tokenline.models import Model
+from tokenline.ops import Array, Ops
+from tokenline.prompt_cache import PromptCache
+from tokenline.row import Row
+
+
+class Engine:
+    def __init__(
+        self, ops: Ops, model: Model, prompt_cache: PromptCache, namespace: str, *, pipelined: bool = True
+    ) -> None:
+        self._ops, self._model, self._prompt_cache = ops, model, prompt_cache
+        self._namespace = namespace
+        self.pipelined = pipelined
+        self._rows: list[Row] = []
+        self._caches: list[LayerCache] = []
+        self._pending: Drawn | None = None  # drawn, not yet read: one token for each of self._rows
+        self._opened: set[Row] = set()
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The rows that decode."""
+        return tuple(self._rows)
+
+    @property
+    def live_bytes(self) -> int:
+        prefilling = sum(cache.nbytes for row in self._opened for cache in row.caches)
+        return prefilling + sum(cache.nbytes for cache in self._caches)
+
+    def open(self, row: Row) -> None:
+        """Start a row: adopt what the prompt cache has of it and lay out the rest of its plan."""
+        copied = self._ops.counters.bytes_copied
+        count, caches = 0, []
+        if row.request.cache_prompt:
+            count, caches = self._prompt_cache.adopt(self._namespace, row.prompt, row.plan)
+        row.caches = caches or self._model.new_caches()
+        row.pieces = row.plan.after_hit(count).pieces()
+        row.counters.cached_tokens = count
+        row.counters.bytes_copied += self._ops.counters.bytes_copied - copied
+        self._opened.add(row)
+
+    def prefill(self, row: Row) -> bool:
+        """Run the row's next piece; True when it was the last, the first token is drawn and the row has joined."""
+        copied = self._ops.counters.bytes_copied
+        piece = row.pieces.pop(0)
+        ids = self._ops.array(np.asarray([row.prompt[piece.start : piece.stop]]))
+        hidden = self._model.hidden(ids, row.caches)
+        row.counters.prefill_pieces.append((piece.start, piece.stop))
+        row.counters.prefill_forwards += 1
+        if piece.stop == row.plan.storable and row.request.cache_prompt:
+            self._prompt_cache.store(
+                self._namespace, row.prompt[: piece.stop], row.plan.split_points, row.caches, self.live_bytes
+            )
+        if row.pieces:
+            self._ops.submit(hidden)
+            row.counters.bytes_copied += self._ops.counters.bytes_copied - copied
+            return False
+        logits = self._model.logits(hidden[:, -1])
+        row.counters.head_positions += 1
+        drawn = sample(self._ops, logits, [row.parameters], [row.position], [row.history])
+        self._ops.submit(*drawn.arrays())
+        self._join(row, drawn)
+        row.counters.bytes_copied += self._ops.counters.bytes_copied - copied
+        return True
+
+    def _join(self, row: Row, drawn: Drawn) -> None:
+        self._opened.discard(row)
+        if not self._rows or self._pending is None:
+            self._caches, self._pending = row.caches, drawn
+        else:
+            for ours, theirs in zip(self._caches, row.caches, strict=True):
+                ours.extend(theirs)
+            self._pending = _joined(self._ops, self._pending, drawn)
+        self._rows.append(row)
+        row.caches = []
+        self._prompt_cache.make_room(self.live_bytes)
+
+    def step(self) -> None:
+        """Read the pending token of every row, decide, and have the next one drawn; finished rows leave."""
+        if self._pending is None:
+            return
+        rows, pending = list(self._rows), self._pending
+        for row in rows:
+            row.counters.max_rows = max(row.counters.max_rows, len(rows))
+        waits = any(row.parameters.sampling.needs_history for row in rows)
+        logits: Array | None = None
+        ahead: Drawn | None = None
+        if self.pipelined and not all(row.last_token_pending for row in rows):
+            logits = self._forward(pending.tokens, rows)
+            if not waits:
+                ahead = self._draw(logits, rows, 1)
+        keep = self._decide(rows, pending)
+        self._drop([row for i, row in enumerate(rows) if i not in set(keep)])
+        if not keep:
+            return
+        kept = [rows[i] for i in keep]
+        if logits is None:
+            tokens = pending.tokens if len(keep) == len(rows) else self._ops.take(pending.tokens, keep)
+            self._pending = self._draw(self._forward(tokens, kept), kept, 0)
+        elif ahead is None:
+            self._pending = self._draw(
+                logits if len(keep) == len(rows) else self._ops.take(logits, keep), kept, 0
+            )
+        else:
+            self._pending = ahead if len(keep) == len(rows) else _taken(self._ops, ahead, keep)
+
+    def _forward(self, tokens: Array, rows: Sequence[Row]) -> Array:
+        logits = self._model.logits(self._model.hidden(tokens[:, None], self._caches)[:, -1])
+        self._ops.submit(logits)
+        for row in rows:
+            row.counters.decode_forwards += 1
+            row.counters.head_positions += 1
+        return logits
+
+    def _draw(self, logits: Array, rows: Sequence[Row], unread: int) -> Drawn:
+        """Draw for rows of whose tokens `unread` are drawn and not yet in their text."""
+        drawn = sample(
+            self._ops,
+            logits,
+            [row.parameters for row in rows],
+            [row.position + unread for row in rows],
+            [row.history for row in rows],
+        )
+        self._ops.submit(*drawn.arrays())
+        return drawn
+
+    def _decide(self, rows: Sequence[Row], drawn: Drawn) -> list[int]:
+        """Read the tokens and judge them; returns the indices of the rows that go on."""
+        tokens, valid, *reported = self._ops.read(drawn.arrays())
+        keep = []
+        for index, row in enumerate(rows):
+            row.counters.host_reads += 1
+            if not valid[index]:
+                row.finish(FinishCause.ERROR, str(RowError("the logits of this row are not finite numbers")))
+                continue
+            token = int(tokens[index])
+            entry = row.logprob_entry(token, reported[0][index], reported[1][index]) if reported else None
+            cause = row.take(token, entry)
+            if cause is None:
+                keep.append(index)
+            else:
+                row.finish(cause)
+        return keep
+
+    def finish_rows(self, rows: Sequence[Row], cause: FinishCause, error: str | None = None) -> None:
+        """End rows from outside: cancelled, or failed; their state is never given to the prompt cache."""
+        for row in rows:
+            row.finish(cause, error)
+        self._drop(rows)
+
+    def _drop(self, rows: Sequence[Row]) -> None:
+        leaving = set(rows)
+        self._opened -= leaving
+        for row in leaving:
+            row.caches = []
+        keep = [i for i, row in enumerate(self._rows) if row not in leaving]
+        if len(keep) == len(self._rows):
+            return
+        if keep:
+            for cache in self._caches:
+                cache.filter(keep)
+            if self._pending is not None:
+                self._pending = _taken(self._ops, self._pending, keep)
+        else:
+            self._caches, self._pending = [], None
+        self._rows = [self._rows[i] for i in keep]
+
+    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+        """Teacher-forced, one forward: float32 [tokens, V]."""
+        ids = self._ops.array(np.asarray([list(tokens)]))
+        logits = self._model.logits(self._model.hidden(ids, self._model.new_caches()))
+        return self._ops.read([self._ops.to_float32(logits)])[0][0]
+
+    def close(self) -> None:
+        self.finish_rows([*self._rows, *self._opened], FinishCause.CANCELLED)
+        self._prompt_cache.clear()
+
+
+def _per_array(change: Callable[..., Array], *drawn: Drawn) -> Drawn:
+    fields = [(d.tokens, d.valid, d.logprobs, d.alternatives) for d in drawn]
+    return Drawn(*(None if parts[0] is None else change(*parts) for parts in zip(*fields, strict=True)))
+
+
+def _taken(ops: Ops, drawn: Drawn, keep: Sequence[int]) -> Drawn:
+    return _per_array(lambda array: ops.take(array, keep), drawn)
+
+
+def _joined(ops: Ops, a: Drawn, b: Drawn) -> Drawn:
+    """The pending tokens of two batches as one; reported logprobs are widened to the wider side."""
+    if a.logprobs is None and b.logprobs is None:
+        return _per_array(lambda x, y: ops.concat([x, y], 0), a, b)
+    a, b = (_with_reports(ops, side, max(_reported(a), _reported(b))) for side in (a, b))
+    return _per_array(lambda x, y: ops.concat([x, y], 0), a, b)
+
+
+def _reported(drawn: Drawn) -> int:
+    return 0 if drawn.alternatives is None else drawn.alternatives.shape[1]
+
+
+def _with_reports(ops: Ops, drawn: Drawn, count: int) -> Drawn:
+    rows, missing = drawn.tokens.shape[0], count - _reported(drawn)
+    if not missing:
+        return drawn
+    logprobs = ops.float32(np.zeros((rows, missing + (drawn.logprobs is None)), np.float32))
+    alternatives = ops.array(np.zeros((rows, missing), np.int64))
+    if drawn.logprobs is not None and drawn.alternatives is not None:
+        logprobs = ops.concat([drawn.logprobs, logprobs], 1)
+        alternatives = ops.concat([ops.to_int(drawn.alternatives), alternatives], 1)
+    return Drawn(drawn.tokens, drawn.valid, logprobs, alternatives)

@@ -1,0 +1,144 @@
+"""The array surface that families, caches and the sampler are written over, once for every backend.
+
+Both array types already support arithmetic, comparison, slicing, slice assignment and `.shape`; the surface
+adds only what differs. Shapes: B rows, T tokens, H heads, D head size, S cached tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tokenline.checkpoint.arrays import HostArray
+
+Array = Any  # torch.Tensor or mlx.core.array
+Weight = Any  # what `Ops.weight` returned: a dense array or a backend's packed one
+
+
+@dataclass
+class WorkCounters:
+    """Work that is exact on any machine: a change of these numbers is a change of the algorithm."""
+
+    host_reads: int = 0
+    bytes_copied: int = 0
+
+
+class Ops(Protocol):
+    """One backend on one device at one dtype."""
+
+    name: str
+    device: str
+    dtype: str
+    threads: int
+    blas: str
+    counters: WorkCounters
+
+    # between host and device
+    def array(self, value: np.ndarray) -> Array:
+        """A device array: integers as int32 (int64 where the backend indexes so), floats in `dtype`."""
+        ...
+
+    def float32(self, value: np.ndarray) -> Array:
+        """A device array that stays float32 whatever `dtype` is: sampler parameters, rope tables."""
+        ...
+
+    def read(self, arrays: Sequence[Array]) -> list[np.ndarray]:
+        """Wait for the arrays and copy them to the host; counted as one host read."""
+        ...
+
+    def submit(self, *arrays: Array) -> None:
+        """Start computing the arrays and return at once where the backend can."""
+        ...
+
+    def weight(self, value: HostArray) -> Weight:
+        """Move a checkpoint's matrix to the device, quantized where there is a fast path, else in `dtype`."""
+        ...
+
+    def weight_bytes(self, weight: Weight) -> int: ...
+
+    def free_unused(self) -> None:
+        """Give the allocator's unused buffers back (the cache-clear cadence)."""
+        ...
+
+    # network
+    def linear(self, x: Array, weight: Weight, bias: Array | None = None) -> Array:
+        """x [..., K] by weight [N, K] -> [..., N]."""
+        ...
+
+    def embedding(self, ids: Array, weight: Weight) -> Array:
+        """ids [B, T] -> [B, T, width] in `dtype`."""
+        ...
+
+    def rms_norm(self, x: Array, weight: Array, eps: float) -> Array: ...
+
+    def rope(self, x: Array, cos: Array, sin: Array) -> Array:
+        """Rotate halves: x [B, H, T, D], cos and sin [B or 1, 1, T, D]."""
+        ...
+
+    def attention(self, q: Array, k: Array, v: Array, mask: Array | str | None, scale: float) -> Array:
+        """q [B, H, T, D], k and v [B, Hkv, S, D] -> [B, H, T, D].
+
+        mask: None (every position is seen), "causal" (the T queries are the last T of the S positions), or a
+        bool array [B, 1, T, S], True where seen.
+        """
+        ...
+
+    def swiglu(self, gate_up: Array) -> Array:
+        """[..., 2F], gate first -> silu(gate) * up, [..., F]."""
+        ...
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, compiled as one region where the backend gains by it."""
+        ...
+
+    # shapes
+    def heads(self, x: Array, count: int, size: int) -> Array:
+        """[B, T, count * size] -> [B, count, T, size]."""
+        ...
+
+    def merge_heads(self, x: Array) -> Array:
+        """[B, H, T, D] -> [B, T, H * D]."""
+        ...
+
+    def zeros(self, shape: Sequence[int]) -> Array: ...
+    def copy(self, x: Array) -> Array:
+        """A copy that shares nothing with x; its bytes are counted."""
+        ...
+
+    def take(self, x: Array, indices: Sequence[int]) -> Array:
+        """Rows of axis 0."""
+        ...
+
+    def concat(self, arrays: Sequence[Array], axis: int) -> Array: ...
+
+    # sampling, float32 [rows, V]
+    def to_float32(self, x: Array) -> Array: ...
+    def argmax(self, x: Array) -> Array: ...
+    def argsort_descending(self, x: Array) -> Array:
+        """Stable: of equal values the lower index comes first."""
+        ...
+
+    def gather(self, x: Array, indices: Array) -> Array:
+        """Along the last axis."""
+        ...
+
+    def scatter(self, x: Array, indices: Array, values: Array) -> Array:
+        """A new array with x's entries at `indices` (last axis) replaced."""
+        ...
+
+    def softmax(self, x: Array) -> Array: ...
+    def log_softmax(self, x: Array) -> Array: ...
+    def cumsum(self, x: Array) -> Array: ...
+    def where(self, condition: Array, a: Any, b: Any) -> Array: ...
+    def row_sum(self, x: Array) -> Array:
+        """Sum over the last axis, which stays with size 1."""
+        ...
+
+    def row_max(self, x: Array) -> Array: ...
+    def to_int(self, x: Array) -> Array: ...
+    def isfinite_row(self, x: Array) -> Array:
+        """[rows, V] -> [rows]: whether no entry is NaN or +infinity and one is above -infinity."""
+        ...

@@ -1,0 +1,191 @@
+"""The array surface on MLX: Metal and CUDA where present, Linux CPU with a real BLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tokenline.checkpoint.arrays import HostArray, QuantizedArray, dense
+from tokenline.ops.base import WorkCounters
+from tokenline.ops.blas import load_blas
+
+_BLAS = load_blas()  # must come before mlx.core, which binds cblas symbols as it loads
+
+import mlx.core as mx  # noqa: E402
+
+_DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
+
+
+class PackedWeight:
+    """Groups of codes in MLX's affine layout, for quantized_matmul."""
+
+    def __init__(self, value: QuantizedArray, dtype: Any) -> None:
+        self.bits, self.group_size = value.bits, value.group_size
+        per_word = 32 // value.bits
+        rows, width = value.shape
+        codes = value.codes.reshape(rows, width // per_word, per_word).astype(np.uint32)
+        shifts = (np.arange(per_word, dtype=np.uint32) * value.bits)[None, None]
+        self.words = mx.array(np.bitwise_or.reduce(codes << shifts, axis=-1))
+        self.scales = mx.array(value.scales).astype(dtype)
+        self.biases = mx.array(value.biases).astype(dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return self.words.nbytes + self.scales.nbytes + self.biases.nbytes
+
+
+class MlxOps:
+    """MLX on its default device. Lazy: `submit` hands the graph to the device and returns."""
+
+    name = "mlx"
+
+    def __init__(self, dtype: str, threads: int | None) -> None:
+        self.device = "gpu" if mx.default_device() == mx.Device(mx.gpu) else "cpu"
+        if dtype == "auto":
+            dtype = "float32" if self.device == "cpu" else "bfloat16"
+        self.dtype = dtype
+        # On a CPU quantized_matmul runs on one thread and is slower than a dense product: dequantize there.
+        self._packs = dtype == "quantized" and self.device == "gpu"
+        if dtype == "quantized":
+            self._dtype = mx.bfloat16 if self.device == "gpu" else mx.float32
+        else:
+            self._dtype = _DTYPES[dtype]
+        self.threads = _BLAS.set_threads(threads)
+        self.blas = _BLAS.name
+        self.counters = WorkCounters()
+
+    def array(self, value: np.ndarray) -> mx.array:
+        if np.issubdtype(value.dtype, np.bool_):
+            return mx.array(value)
+        return mx.array(value).astype(mx.int32 if np.issubdtype(value.dtype, np.integer) else self._dtype)
+
+    def float32(self, value: np.ndarray) -> mx.array:
+        return mx.array(np.asarray(value, dtype=np.float32))
+
+    def read(self, arrays: Sequence[mx.array]) -> list[np.ndarray]:
+        self.counters.host_reads += 1
+        mx.eval(*arrays)
+        return [np.array(a.astype(mx.float32) if a.dtype in (mx.bfloat16, mx.float16) else a) for a in arrays]
+
+    def submit(self, *arrays: mx.array) -> None:
+        mx.async_eval(*arrays)
+
+    def weight(self, value: HostArray) -> mx.array | PackedWeight:
+        if self._packs and isinstance(value, QuantizedArray):
+            return PackedWeight(value, self._dtype)
+        array = mx.array(dense(value)).astype(self._dtype)
+        mx.eval(array)
+        return array
+
+    def weight_bytes(self, weight: mx.array | PackedWeight) -> int:
+        return weight.nbytes
+
+    def free_unused(self) -> None:
+        mx.clear_cache()
+
+    def linear(self, x: mx.array, weight: mx.array | PackedWeight, bias: mx.array | None = None) -> mx.array:
+        if isinstance(weight, PackedWeight):
+            y = mx.quantized_matmul(
+                x,
+                weight.words,
+                weight.scales,
+                weight.biases,
+                transpose=True,
+                group_size=weight.group_size,
+                bits=weight.bits,
+            )
+        else:
+            y = x @ weight.T
+        return y if bias is None else y + bias
+
+    def embedding(self, ids: mx.array, weight: mx.array | PackedWeight) -> mx.array:
+        if isinstance(weight, PackedWeight):
+            return mx.dequantize(
+                weight.words[ids],
+                weight.scales[ids],
+                weight.biases[ids],
+                group_size=weight.group_size,
+                bits=weight.bits,
+            )
+        return weight[ids]
+
+    def rms_norm(self, x: mx.array, weight: mx.array, eps: float) -> mx.array:
+        return mx.fast.rms_norm(x, weight, eps)
+
+    def rope(self, x: mx.array, cos: mx.array, sin: mx.array) -> mx.array:
+        half = x.shape[-1] // 2
+        turned = mx.concatenate((-x[..., half:], x[..., :half]), axis=-1)
+        return (x * cos + turned * sin).astype(x.dtype)
+
+    def attention(self, q: mx.array, k: mx.array, v: mx.array, mask: Any, scale: float) -> mx.array:
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
+
+    def swiglu(self, gate_up: mx.array) -> mx.array:
+        gate, up = mx.split(gate_up, 2, axis=-1)
+        return gate * mx.sigmoid(gate) * up
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return mx.compile(function)
+
+    def heads(self, x: mx.array, count: int, size: int) -> mx.array:
+        return x.reshape(x.shape[0], x.shape[1], count, size).transpose(0, 2, 1, 3)
+
+    def merge_heads(self, x: mx.array) -> mx.array:
+        rows, _, tokens, _ = x.shape
+        return x.transpose(0, 2, 1, 3).reshape(rows, tokens, -1)
+
+    def zeros(self, shape: Sequence[int]) -> mx.array:
+        return mx.zeros(tuple(shape), dtype=self._dtype)
+
+    def copy(self, x: mx.array) -> mx.array:
+        self.counters.bytes_copied += x.nbytes
+        copied = mx.contiguous(mx.array(x))
+        mx.eval(copied)
+        return copied
+
+    def take(self, x: mx.array, indices: Sequence[int]) -> mx.array:
+        return x[mx.array(list(indices))]
+
+    def concat(self, arrays: Sequence[mx.array], axis: int) -> mx.array:
+        return mx.concatenate(list(arrays), axis=axis)
+
+    def to_float32(self, x: mx.array) -> mx.array:
+        return x.astype(mx.float32)
+
+    def argmax(self, x: mx.array) -> mx.array:
+        return mx.argmax(x, axis=-1)
+
+    def argsort_descending(self, x: mx.array) -> mx.array:
+        return mx.argsort(-x, axis=-1)
+
+    def gather(self, x: mx.array, indices: mx.array) -> mx.array:
+        return mx.take_along_axis(x, indices, axis=-1)
+
+    def scatter(self, x: mx.array, indices: mx.array, values: mx.array) -> mx.array:
+        return mx.put_along_axis(x, indices, values, axis=-1)
+
+    def softmax(self, x: mx.array) -> mx.array:
+        return mx.softmax(x, axis=-1)
+
+    def log_softmax(self, x: mx.array) -> mx.array:
+        return x - mx.logsumexp(x, axis=-1, keepdims=True)
+
+    def cumsum(self, x: mx.array) -> mx.array:
+        return mx.cumsum(x, axis=-1)
+
+    def where(self, condition: mx.array, a: Any, b: Any) -> mx.array:
+        return mx.where(condition, a, b)
+
+    def row_sum(self, x: mx.array) -> mx.array:
+        return x.sum(axis=-1, keepdims=True)
+
+    def row_max(self, x: mx.array) -> mx.array:
+        return x.max(axis=-1, keepdims=True)
+
+    def to_int(self, x: mx.array) -> mx.array:
+        return x.astype(mx.int32)
+
+    def isfinite_row(self, x: mx.array) -> mx.array:
+        return mx.isfinite(x.max(axis=-1)) & ~mx.isnan(x).any(axis=-1)

@@ -1,0 +1,187 @@
+"""The array surface on torch: CPU here, CUDA where present."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tokenline.checkpoint.arrays import HostArray, QuantizedArray, dense
+from tokenline.ops.base import WorkCounters
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Int4Weight:
+    """Four-bit groups in the layout of torch's CPU kernel, which takes bfloat16 activations."""
+
+    def __init__(self, value: QuantizedArray) -> None:
+        self.rows = value.shape[0]
+        self.group_size = value.group_size
+        self.packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(
+            torch.from_numpy(value.codes.astype(np.int32)), 1
+        )
+        # The kernel computes (code - 8) * scale + zero.
+        scales = torch.from_numpy(np.ascontiguousarray(value.scales.T))
+        zeros = torch.from_numpy(np.ascontiguousarray((value.biases + 8 * value.scales).T))
+        self.scales_and_zeros = torch.stack([scales, zeros], dim=-1).to(torch.bfloat16).contiguous()
+
+    @property
+    def nbytes(self) -> int:
+        return self.packed.nbytes + self.scales_and_zeros.nbytes
+
+
+class TorchOps:
+    """torch on "cpu" or "cuda". Eager: every call is computed, or queued on the CUDA stream, as it is made."""
+
+    name = "torch"
+
+    def __init__(self, dtype: str, threads: int | None) -> None:
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        if dtype == "auto":
+            dtype = "float32" if self.device == "cpu" else "bfloat16"
+        self.dtype = dtype
+        self._quantized = dtype == "quantized"
+        self._dtype = torch.bfloat16 if self._quantized else _DTYPES[dtype]
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.threads = torch.get_num_threads()
+        self.blas = "torch"
+        torch.set_grad_enabled(False)
+        self.counters = WorkCounters()
+        self._index = torch.int64
+
+    def array(self, value: np.ndarray) -> Tensor:
+        tensor = torch.from_numpy(np.require(value, requirements=["C", "W"]))
+        if np.issubdtype(value.dtype, np.bool_):
+            return tensor.to(self.device)
+        kind = self._index if np.issubdtype(value.dtype, np.integer) else self._dtype
+        return tensor.to(self.device, kind)
+
+    def float32(self, value: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.require(value, np.float32, ["C", "W"])).to(self.device)
+
+    def read(self, arrays: Sequence[Tensor]) -> list[np.ndarray]:
+        self.counters.host_reads += 1
+        return [
+            (a.float() if a.dtype in (torch.bfloat16, torch.float16) else a).cpu().numpy() for a in arrays
+        ]
+
+    def submit(self, *arrays: Tensor) -> None:
+        """Nothing to do: eager kernels were queued (CUDA) or have run (CPU) when they were called."""
+
+    def weight(self, value: HostArray) -> Tensor | Int4Weight:
+        if self._quantized and self.device == "cpu" and isinstance(value, QuantizedArray) and value.bits == 4:
+            return Int4Weight(value)
+        return torch.from_numpy(np.require(dense(value), requirements=["C", "W"])).to(
+            self.device, self._dtype
+        )
+
+    def weight_bytes(self, weight: Tensor | Int4Weight) -> int:
+        return weight.nbytes
+
+    def free_unused(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+
+    def linear(self, x: Tensor, weight: Tensor | Int4Weight, bias: Tensor | None = None) -> Tensor:
+        if isinstance(weight, Int4Weight):
+            flat = x.reshape(-1, x.shape[-1])
+            y = torch.ops.aten._weight_int4pack_mm_for_cpu(
+                flat, weight.packed, weight.group_size, weight.scales_and_zeros
+            )
+            y = y.view(*x.shape[:-1], weight.rows)
+            return y if bias is None else y + bias
+        return F.linear(x, weight, bias)
+
+    def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
+        return F.embedding(ids, weight)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+    def rope(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        half = x.shape[-1] // 2
+        turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+        return (x * cos + turned * sin).to(x.dtype)
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | str | None, scale: float) -> Tensor:
+        causal = mask == "causal" if isinstance(mask, str) else False
+        if causal and q.shape[2] != k.shape[2]:
+            # torch's is_causal aligns the first query with the first key; ours are the last of the keys.
+            queries, keys = q.shape[2], k.shape[2]
+            seen = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril_(keys - queries)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale, enable_gqa=True)
+        if causal:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate).mul_(up)
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Eager: at float32 the kernels are bound by memory, and a compiled layer costs a minute of start-up."""
+        return function
+
+    def heads(self, x: Tensor, count: int, size: int) -> Tensor:
+        return x.view(x.shape[0], x.shape[1], count, size).transpose(1, 2)
+
+    def merge_heads(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1)
+
+    def zeros(self, shape: Sequence[int]) -> Tensor:
+        return torch.zeros(tuple(shape), dtype=self._dtype, device=self.device)
+
+    def copy(self, x: Tensor) -> Tensor:
+        self.counters.bytes_copied += x.nbytes
+        return x.clone(memory_format=torch.contiguous_format)
+
+    def take(self, x: Tensor, indices: Sequence[int]) -> Tensor:
+        return x[torch.as_tensor(indices, device=self.device)]
+
+    def concat(self, arrays: Sequence[Tensor], axis: int) -> Tensor:
+        return torch.cat(list(arrays), dim=axis)
+
+    def to_float32(self, x: Tensor) -> Tensor:
+        return x.float()
+
+    def argmax(self, x: Tensor) -> Tensor:
+        return x.argmax(dim=-1)
+
+    def argsort_descending(self, x: Tensor) -> Tensor:
+        return torch.sort(x, dim=-1, descending=True, stable=True).indices
+
+    def gather(self, x: Tensor, indices: Tensor) -> Tensor:
+        return torch.gather(x, -1, indices)
+
+    def scatter(self, x: Tensor, indices: Tensor, values: Tensor) -> Tensor:
+        return x.scatter(-1, indices, values)
+
+    def softmax(self, x: Tensor) -> Tensor:
+        return torch.softmax(x, dim=-1)
+
+    def log_softmax(self, x: Tensor) -> Tensor:
+        return torch.log_softmax(x, dim=-1)
+
+    def cumsum(self, x: Tensor) -> Tensor:
+        return torch.cumsum(x, dim=-1)
+
+    def where(self, condition: Tensor, a: Any, b: Any) -> Tensor:
+        return torch.where(condition, a, b)
+
+    def row_sum(self, x: Tensor) -> Tensor:
+        return x.sum(dim=-1, keepdim=True)
+
+    def row_max(self, x: Tensor) -> Tensor:
+        return x.amax(dim=-1, keepdim=True)
+
+    def to_int(self, x: Tensor) -> Tensor:
+        return x.to(self._index)
+
+    def isfinite_row(self, x: Tensor) -> Tensor:
+        return torch.isfinite(x.amax(dim=-1)) & ~torch.isnan(x).any(dim=-1)

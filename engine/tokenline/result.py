@@ -1,0 +1,67 @@
+"""What a finished row is reported as: plain JSON values, the same from every transport."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from tokenline.decode.finish import FinishCause, wire_reason
+from tokenline.row import Row
+
+
+def _timings(row: Row) -> dict[str, Any]:
+    clock = row.clock
+    first = clock.tokens[0] if clock.tokens else clock.finished
+    return {
+        "queue_ns": (clock.started or clock.finished) - clock.submitted,
+        "prefill_ns": clock.prefilled - clock.started if clock.prefilled else 0,
+        "time_to_first_token_ns": first - clock.submitted,
+        "decode_ns": clock.finished - clock.prefilled if clock.prefilled else 0,
+        "token_ns": [b - a for a, b in pairwise(clock.tokens)],
+    }
+
+
+def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The result object; `manifest` is the model's, to which the request's resolved settings are added."""
+    cause = row.cause or FinishCause.ERROR
+    counters = row.counters
+    sampling = {**msgspec.to_builtins(row.parameters.sampling), "seed": row.parameters.seed}
+    result: dict[str, Any] = {
+        "text": row.text,
+        "prompt_token_ids": list(row.prompt),
+        "token_ids": list(row.generated),
+        "logprobs": list(row.logprobs) if row.parameters.top_logprobs is not None else None,
+        "finish_reason": wire_reason(cause),
+        "finish_cause": str(cause),
+        "usage": {
+            "prompt_tokens": len(row.prompt),
+            "completion_tokens": len(row.generated),
+            "total_tokens": len(row.prompt) + len(row.generated),
+            "cached_tokens": counters.cached_tokens,
+        },
+        "timings": _timings(row),
+        "manifest": {
+            **manifest,
+            "sampling": sampling,
+            "max_tokens": row.request.max_tokens,
+            "stop": list(row.request.stop),
+        },
+        "counters": {
+            "prefill_pieces": [list(piece) for piece in counters.prefill_pieces],
+            "split_points": list(row.plan.split_points),
+            "cached_tokens": counters.cached_tokens,
+            "forwards": counters.prefill_forwards + counters.decode_forwards,
+            "prefill_forwards": counters.prefill_forwards,
+            "decode_forwards": counters.decode_forwards,
+            "host_reads": counters.host_reads,
+            "head_positions": counters.head_positions,
+            "max_rows": counters.max_rows,
+            "bytes_copied": counters.bytes_copied,
+        },
+    }
+    if row.error is not None:
+        result["error"] = row.error
+    return result
