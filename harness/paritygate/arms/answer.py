@@ -1,0 +1,70 @@
+"""tokenline's result object, as it comes in process, from `--json` and over HTTP, turned into a Stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from paritygate.arms.base import ArmError
+from paritygate.stream import Position, Stream, TopToken, Usage
+
+
+def positions_of(entries: list[dict[str, Any]] | None) -> tuple[Position, ...] | None:
+    """Logprob entries of a result: {token_id, token, logprob, top_logprobs: [...]}, one a token."""
+    if entries is None:
+        return None
+    return tuple(
+        Position(
+            token_id=entry["token_id"],
+            token=entry["token"],
+            logprob=entry["logprob"],
+            top=tuple(
+                TopToken(top["token_id"], top["token"], top["logprob"]) for top in entry["top_logprobs"]
+            ),
+        )
+        for entry in entries
+    )
+
+
+def stream_of(
+    result: dict[str, Any],
+    *,
+    case: str,
+    arm: str,
+    chunks: list[str] | None = None,
+    arrivals_ns: list[int] | None = None,
+) -> Stream:
+    """The stream of one result. Raises ArmError where the row failed or the object is not a result."""
+    if not isinstance(result, dict):
+        raise ArmError(f"arm {arm}, case {case}: the answer is not a result object", str(result))
+    if result.get("finish_reason") in ("error", "cancelled"):
+        raise ArmError(
+            f"arm {arm}, case {case}: the row ended with {result['finish_reason']}", str(result.get("error"))
+        )
+    chunk_ends: list[int] | None = None
+    if chunks is not None:
+        chunk_ends = []
+        for chunk in chunks:
+            chunk_ends.append((chunk_ends[-1] if chunk_ends else 0) + len(chunk.encode("utf-8")))
+    try:
+        return Stream(
+            case=case,
+            arm=arm,
+            text=result["text"],
+            prompt_token_ids=tuple(result["prompt_token_ids"]),
+            token_ids=tuple(result["token_ids"]),
+            positions=positions_of(result["logprobs"]),
+            chunk_ends=None if chunk_ends is None else tuple(chunk_ends),
+            arrivals_ns=None if arrivals_ns is None else tuple(arrivals_ns),
+            finish_reason=result["finish_reason"],
+            finish_cause=result["finish_cause"],
+            usage=msgspec.convert(result["usage"], Usage),
+            manifest=result["manifest"],
+            counters=result["counters"],
+            timings=result["timings"],
+        )
+    except (KeyError, TypeError, msgspec.ValidationError) as error:
+        raise ArmError(
+            f"arm {arm}, case {case}: the result lacks or misspells {error}", str(result)
+        ) from error

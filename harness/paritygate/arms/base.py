@@ -1,0 +1,78 @@
+"""What an arm is: one way to run an engine, ours or another's, seen only through streams and logits."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+import numpy as np
+
+from paritygate.case import Case
+from paritygate.stream import Stream
+
+
+class ArmError(Exception):
+    """An arm that could not be run: not installed, hung, ended early, or printed what is not an answer.
+
+    `printed` is what the engine said, for the person who mends it.
+    """
+
+    def __init__(self, what: str, printed: str = "") -> None:
+        self.what = what
+        self.printed = printed.strip()
+        super().__init__(what)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what, self.printed)
+
+    def __str__(self) -> str:
+        return f"{self.what}; it printed: {self.printed[-400:]}" if self.printed else self.what
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What an arm can give; a claim that needs more cannot be made with it, and says so."""
+
+    token_ids: bool = False
+    logprobs: bool = False
+    teacher_forcing: bool = False
+    cached_tokens: bool = False
+    prefill_pieces: bool = False
+    streamed: bool = False
+
+
+class EngineAt(msgspec.Struct, frozen=True, kw_only=True):
+    """What every arm is told beside its own options: the checkpoint, and where processes may run."""
+
+    model: str
+    core: int | None = None
+
+
+class Arm(Protocol):
+    """One way to run an engine. Every method raises ArmError, and returns or raises within the arm's timeout.
+
+    `Options` are the keys of the arm's table in paritygate.toml. `in_process` says that the arm loads the engine
+    into the process that it is made in: such an arm is hosted in a process of its own, which can be killed.
+    """
+
+    Options: ClassVar[type[msgspec.Struct]]
+    in_process: ClassVar[bool]
+    name: str
+    capabilities: Capabilities
+
+    def open(self) -> None:
+        """Load what the first answer needs."""
+
+    def generate(self, case: Case) -> Stream:
+        """One answer; what the engine remembers of earlier answers may be reused."""
+
+    def repeat(self, case: Case, times: int) -> tuple[Stream, ...]:
+        """The same case again and again in one engine that remembers nothing before the first."""
+
+    def reset(self) -> None:
+        """Make the engine remember nothing."""
+
+    def logits(self, token_ids: tuple[int, ...], start: int) -> np.ndarray:
+        """Teacher-forced logits of the positions from `start`: float32 [len(token_ids) - start, vocabulary]."""
+
+    def close(self) -> None:
+        """Let go of processes, ports and memory; harmless when called twice or before `open`."""

@@ -1,0 +1,132 @@
+"""An in-process arm in a process of its own, so that it can hang, print, crash and be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import tempfile
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from paritygate.arms.base import ArmError, Capabilities, EngineAt
+from paritygate.arms.registry import arm_class, make_arm
+from paritygate.case import Case
+from paritygate.stream import Stream
+
+CLOSING_SECONDS = 10.0
+
+
+def _serve(
+    link: Connection, printed: str, name: str, kind: str, options: dict[str, Any], engine: EngineAt
+) -> None:
+    """Run in the child: answer (method, arguments) with (True, value) or (False, ArmError) until told to close."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it closes its arms
+    output = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    if engine.core is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {engine.core})
+    arm = make_arm(name, kind, options, engine)
+    while True:
+        method, arguments = link.recv()
+        try:
+            answer = (True, getattr(arm, method)(*arguments))
+        except ArmError as error:
+            answer = (False, error)
+        except Exception:  # the boundary that owns the process: the parent gets what happened
+            answer = (False, ArmError(f"arm {name} failed in {method}", traceback.format_exc()))
+        link.send(answer)
+        if method == "close":
+            return
+
+
+class HostedArm:
+    """Stands for an arm in another process; it is started by `open` and killed when it misses its timeout."""
+
+    in_process: ClassVar[bool] = False
+
+    def __init__(self, name: str, kind: str, options: dict[str, Any], engine: EngineAt) -> None:
+        cls = arm_class(kind)
+        try:
+            self.timeout_s: float = msgspec.convert(options, cls.Options).timeout_s
+        except msgspec.ValidationError as error:
+            raise ArmError(f"arm {name}: {error}") from error
+        self.name = name
+        self.capabilities: Capabilities = cls.capabilities
+        self._spec = (name, kind, options, engine)
+        self._process: Any = None
+        self._link: Connection | None = None
+        self._printed = Path(tempfile.gettempdir()) / f"paritygate-{os.getpid()}-{name}.log"
+
+    def _ask(self, method: str, *arguments: Any, timeout_s: float | None = None) -> Any:
+        if self._link is None:
+            raise ArmError(f"arm {self.name} is not running: it was stopped after an earlier failure")
+        limit = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            self._link.send((method, arguments))
+            if not self._link.poll(limit):
+                raise ArmError(
+                    f"arm {self.name} hung: no answer to {method} within {limit:g} s", self._said()
+                )
+            ok, value = self._link.recv()
+        except (EOFError, OSError) as error:
+            self._process.join(CLOSING_SECONDS)
+            code = self._process.exitcode
+            said = self._said()
+            self._kill()
+            raise ArmError(f"arm {self.name} ended in {method} with exit status {code}", said) from error
+        except ArmError:
+            self._kill()
+            raise
+        if not ok:
+            raise value
+        return value
+
+    def _said(self) -> str:
+        with contextlib.suppress(OSError):
+            return self._printed.read_bytes()[-2000:].decode(errors="replace")
+        return ""
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join(CLOSING_SECONDS)
+        if self._link is not None:
+            self._link.close()
+        self._process = self._link = None
+        self._printed.unlink(missing_ok=True)
+
+    def open(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._link, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, str(self._printed), *self._spec), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._ask("open")
+
+    def generate(self, case: Case) -> Stream:
+        return self._ask("generate", case)
+
+    def repeat(self, case: Case, times: int) -> tuple[Stream, ...]:
+        return self._ask("repeat", case, times)
+
+    def reset(self) -> None:
+        self._ask("reset")
+
+    def logits(self, token_ids: tuple[int, ...], start: int) -> np.ndarray:
+        return self._ask("logits", token_ids, start)
+
+    def close(self) -> None:
+        if self._link is not None:
+            with contextlib.suppress(ArmError):
+                self._ask("close", timeout_s=CLOSING_SECONDS)
+        self._kill()

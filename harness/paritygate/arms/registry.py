@@ -1,0 +1,35 @@
+"""Arms by kind, found among the entry points of what is installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+import msgspec
+
+from paritygate.arms.base import Arm, ArmError, EngineAt
+
+GROUP = "paritygate.arms"
+
+
+def arm_class(kind: str) -> Any:
+    """The class behind a kind. Raises ArmError naming the kinds that are installed."""
+    found = importlib.metadata.entry_points(group=GROUP)
+    for point in found:
+        if point.name == kind:
+            try:
+                return point.load()
+            except ImportError as error:
+                raise ArmError(f"arm kind {kind!r} cannot be loaded: {error}") from error
+    raise ArmError(
+        f"no arm kind {kind!r} is installed: there are {', '.join(sorted({p.name for p in found}))}"
+    )
+
+
+def make_arm(name: str, kind: str, options: dict[str, Any], engine: EngineAt) -> Arm:
+    """An arm that is not open yet. Raises ArmError for an unknown kind or option."""
+    cls = arm_class(kind)
+    try:
+        return cls(name, msgspec.convert(options, cls.Options), engine)
+    except msgspec.ValidationError as error:
+        raise ArmError(f"arm {name}: {error}") from error

@@ -1,0 +1,106 @@
+"""tokenline loaded into this process through its public names."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from paritygate.arms.answer import stream_of
+from paritygate.arms.base import ArmError, Capabilities, EngineAt
+from paritygate.case import Case
+from paritygate.stream import Stream
+
+
+class TokenlineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys of an arm of kind `tokenline`."""
+
+    backend: str
+    dtype: str = "float32"
+    threads: int = 1
+    timeout_s: float = 240.0
+
+
+def parameters(case: Case) -> dict[str, Any]:
+    """A case in tokenline's own parameter names."""
+    given: dict[str, Any] = {"max_tokens": case.max_tokens, "logprobs": case.logprobs, **case.sampler.given()}
+    if case.stop:
+        given["stop"] = case.stop
+    if case.messages is not None:
+        given["messages"] = tuple({"role": m.role, "content": m.content} for m in case.messages)
+    return given
+
+
+class TokenlineArm:
+    """The engine through `tokenline.load`; answers are streamed, so that the pieces of the text are seen too."""
+
+    Options: ClassVar[type[msgspec.Struct]] = TokenlineOptions
+    in_process: ClassVar[bool] = True
+    capabilities = Capabilities(
+        token_ids=True,
+        logprobs=True,
+        teacher_forcing=True,
+        cached_tokens=True,
+        prefill_pieces=True,
+        streamed=True,
+    )
+
+    def __init__(self, name: str, options: TokenlineOptions, engine: EngineAt) -> None:
+        self.name = name
+        self.options = options
+        self.engine = engine
+        self._model: Any = None
+
+    def open(self) -> None:
+        # Heavy: brings the array library. Only the process that hosts this arm pays for it.
+        import tokenline
+        from tokenline.errors import TokenlineError
+
+        self._refusal = TokenlineError
+        try:
+            self._model = tokenline.load(
+                self.engine.model,
+                backend=self.options.backend,
+                dtype=self.options.dtype,
+                threads=self.options.threads,
+            )
+        except TokenlineError as error:
+            raise ArmError(f"arm {self.name}: {error}") from error
+
+    def generate(self, case: Case) -> Stream:
+        chunks: list[str] = []
+        arrivals: list[int] = []
+        result: dict[str, Any] | None = None
+        prompt = case.prompt if case.prompt_token_ids is None else list(case.prompt_token_ids)
+        started = time.perf_counter_ns()
+        try:
+            for event in self._model.stream(prompt, **parameters(case)):
+                if event.text:
+                    chunks.append(event.text)
+                    arrivals.append(time.perf_counter_ns() - started)
+                if event.result is not None:
+                    result = event.result
+        except self._refusal as error:
+            raise ArmError(f"arm {self.name}, case {case.name}: {error}") from error
+        if result is None:
+            raise ArmError(f"arm {self.name}, case {case.name}: the stream ended without a result")
+        # What a listener has read, not what the result repeats: a lost tail must be seen.
+        result = {**result, "text": "".join(chunks)}
+        return stream_of(result, case=case.name, arm=self.name, chunks=chunks, arrivals_ns=arrivals)
+
+    def repeat(self, case: Case, times: int) -> tuple[Stream, ...]:
+        self.reset()
+        return tuple(self.generate(case) for _ in range(times))
+
+    def reset(self) -> None:
+        self._model.reset_cache()
+
+    def logits(self, token_ids: tuple[int, ...], start: int) -> np.ndarray:
+        return np.ascontiguousarray(self._model.logits(list(token_ids))[start:])
+
+    def close(self) -> None:
+        if self._model is not None:
+            self._model.close()
+            self._model = None

@@ -1,0 +1,1 @@
+"""Comparisons: what two streams, or two sets of logits, say about each other."""

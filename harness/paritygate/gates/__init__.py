@@ -1,0 +1,1 @@
+"""Gates: each turns the claims of a policy into checks."""

@@ -1,0 +1,1 @@
+"""Goldens: streams recorded from engines that are not ours, reviewed, and replayed."""

@@ -1,0 +1,73 @@
+"""Recording: every oracle answers every case, and what is admitted becomes a pending golden."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paritygate.case import Case
+from paritygate.golden.admission import NotAdmitted, admit
+from paritygate.golden.oracles import OracleAnswer, run_oracle
+from paritygate.golden.store import GoldenError, Store, refuse_under_ci
+from paritygate.machine import this_machine
+from paritygate.policy import Policy
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What came of one case: a pending file, or why there is none."""
+
+    case: str
+    path: Path | None
+    tokens: int
+    min_margin: float
+    max_difference: float
+    why_not: str = ""
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def record(
+    policy: Policy, store: Store, cases: Sequence[Case], checkpoint: Path, progress: Callable[[str], None]
+) -> list[Recorded]:
+    """Ask the oracles and write pending goldens; other cases' files stay as they are.
+
+    Raises GoldenError, and OracleError where an oracle cannot run: then nothing was written.
+    """
+    refuse_under_ci("record a golden")
+    if not cases:
+        raise GoldenError("no case to record: nothing was done")
+    weights = sha256_of(checkpoint)
+    if weights != policy.checkpoint.sha256:
+        raise GoldenError(
+            f"{checkpoint}: its sha256 is {weights}, the policy names {policy.checkpoint.sha256}"
+        )
+    answers: dict[str, list[OracleAnswer]] = {case.name: [] for case in cases}
+    with tempfile.TemporaryDirectory(prefix="paritygate-oracle-") as scratch:
+        for oracle in policy.goldens.oracles:
+            for threads in policy.goldens.threads:
+                run = run_oracle(
+                    oracle, cases, checkpoint=checkpoint, directory=Path(scratch), threads=threads
+                )
+                for number, answer in enumerate(run, 1):
+                    answers[answer.case].append(answer)
+                    progress(f"{oracle}, {threads} thread(s): {number}/{len(cases)} {answer.case}")
+    machine = this_machine().key
+    results = []
+    for case in cases:
+        try:
+            golden = admit(case, answers[case.name], policy.goldens, weights_sha256=weights, machine=machine)
+        except NotAdmitted as why:
+            results.append(Recorded(case.name, None, 0, 0.0, 0.0, str(why)))
+            continue
+        largest = max(run.max_difference for run in golden.provenance.runs)
+        path = store.write_pending(golden)
+        results.append(Recorded(case.name, path, len(golden.token_ids), golden.min_margin, largest))
+    return results
