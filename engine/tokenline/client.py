@@ -129,6 +129,7 @@ class Model:
         self._vocabulary_size = network.vocabulary_size
         pipelined = os.environ.get("TOKENLINE_SYNC", "") not in ("1", "true")
         self.manifest = _manifest(checkpoint, self._ops, pipelined)
+        self.manifest["weight_bytes"] = network.weight_bytes
         self._prompt_cache = PromptCache(cache_bytes)
         namespace = f"{self.manifest['weights_hash']}:{self.manifest['template_hash']}"
         self._engine = Engine(self._ops, network, self._prompt_cache, namespace, pipelined=pipelined)

@@ -49,7 +49,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     prompt_token_ids: tuple[int, ...] | None = None
     stop: tuple[str, ...] = ()
     sampler: Sampler = Sampler()
-    logprobs: int = 5
+    logprobs: int | None = 5
 
     def with_token_ids(self, token_ids: tuple[int, ...], *, name: str | None = None) -> Case:
         """The same parameters over a prompt that is already tokens."""
