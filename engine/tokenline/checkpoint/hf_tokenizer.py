@@ -17,7 +17,7 @@ FETCH_AGAIN = "fetch the checkpoint again"
 
 
 def hf_text_parts(directory: Path) -> TextParts:
-    """Tokenizer and template from `tokenizer.json` and its neighbours; CheckpointError names the file at fault."""
+    """Tokenizer and template from `tokenizer.json` and its neighbours; CheckpointError names the bad file."""
     path = directory / "tokenizer.json"
     if not path.is_file():
         raise CheckpointError(f"{path} is missing", "use a checkpoint with a tokenizer.json")

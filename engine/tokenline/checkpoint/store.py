@@ -21,8 +21,8 @@ PARTIAL = ".partial"
 class Store:
     """`$TOKENLINE_HOME/models`, one directory per alias.
 
-    A checkpoint appears there by one rename, after it was checked, so what is there is whole. Fetching happens
-    under a lock that the system drops with the process, and first clears what a killed fetch left behind.
+    A checkpoint appears there by one rename, after it was checked, so what is there is whole. Fetching
+    happens under a lock that the system drops with the process, and first clears what a killed one left.
     """
 
     root: Path
@@ -54,7 +54,7 @@ class Store:
         """A scratch directory on the same disk, under the lock of `name`; gone afterwards."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            lock = open(self.root / f".{name}.lock", "w")
+            lock = (self.root / f".{name}.lock").open("w")
         except OSError as error:
             raise _unwritable(self.root, error) from None
         with lock:

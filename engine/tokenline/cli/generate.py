@@ -1,0 +1,149 @@
+"""`tokenline generate` continues a text; `tokenline run` gives one answer through the chat template."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tokenline.cli.options import ModelOptions, SamplingOptions, takes_options
+from tokenline.cli.output import Interrupted, say, write, write_json
+from tokenline.errors import RequestError, RowError
+from tokenline.request import Request, validate
+
+if TYPE_CHECKING:
+    from tokenline.client import Model
+
+# What a token id may be before the checkpoint, which knows, is open.
+UNKNOWN_VOCABULARY = 1 << 32
+
+PromptText = Annotated[str | None, typer.Option("-p", "--prompt", help="The text.")]
+PromptFile = Annotated[Path | None, typer.Option("--prompt-file", help="The text, from a file; - is stdin.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the whole result as one JSON object.")]
+Repeat = Annotated[
+    int, typer.Option("--repeat", min=1, help="With --json: run it so often on one loaded model.")
+]
+
+
+@takes_options
+def generate(
+    model: ModelOptions,
+    sampling: SamplingOptions,
+    prompt: PromptText = None,
+    prompt_file: PromptFile = None,
+    token_ids: Annotated[str | None, typer.Option("--token-ids", help="The prompt as ids: 1,2,3.")] = None,
+    json: Json = False,
+    repeat: Repeat = 1,
+) -> None:
+    """Continue a text."""
+    _only_one({"--prompt": prompt, "--prompt-file": prompt_file, "--token-ids": token_ids})
+    if token_ids is not None:
+        request = sampling.request(prompt_token_ids=_parsed_ids(token_ids))
+    else:
+        request = sampling.request(prompt=_text(prompt, prompt_file))
+    _answer(model, request, as_json=json, repeat=repeat)
+
+
+@takes_options
+def run(
+    model: ModelOptions,
+    sampling: SamplingOptions,
+    prompt: PromptText = None,
+    prompt_file: PromptFile = None,
+    system: Annotated[str | None, typer.Option("--system", help="What the model is told first.")] = None,
+    json: Json = False,
+    repeat: Repeat = 1,
+) -> None:
+    """Answer one message, through the checkpoint's chat template."""
+    _only_one({"--prompt": prompt, "--prompt-file": prompt_file})
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    messages.append({"role": "user", "content": _text(prompt, prompt_file)})
+    _answer(model, sampling.request(messages=tuple(messages)), as_json=json, repeat=repeat)
+
+
+def stream_answer(model: Model, request: Request, *, quiet: bool = False) -> dict[str, Any]:
+    """The result, its text written as it comes; Ctrl-C cancels the row and still writes what it had said."""
+    generation = model.submit(request)
+    written = 0
+    try:
+        for event in generation:
+            if event.text and not quiet:
+                write(event.text)
+                written += len(event.text)
+    except KeyboardInterrupt:
+        pass  # the answer ends here; it is said below
+    finally:
+        generation.cancel()
+    result = generation.result()
+    if not quiet:
+        # An interrupt may fall between taking an event and writing it.
+        write(result["text"][written:])
+    if result["finish_reason"] == "error":
+        raise RowError(result["error"])
+    return result
+
+
+def _answer(options: ModelOptions, request: Request, *, as_json: bool, repeat: int) -> None:
+    if repeat > 1 and not as_json:
+        raise RequestError("--repeat needs --json", "add --json, or leave --repeat out")
+    validate(request, UNKNOWN_VOCABULARY)  # before the seconds that loading takes
+    model = options.load()
+    try:
+        for _ in range(repeat):
+            result = stream_answer(model, request, quiet=as_json)
+            if as_json:
+                write_json(result)
+            elif sys.stdout.isatty():
+                write("\n")
+            if result["finish_reason"] == "cancelled":
+                raise Interrupted
+            if not as_json and sys.stderr.isatty():
+                say(_summary(result))
+    finally:
+        model.close()
+
+
+def _summary(result: dict[str, Any]) -> str:
+    usage, timings = result["usage"], result["timings"]
+    line = f"{usage['completion_tokens']} tokens after {usage['prompt_tokens']} ({usage['cached_tokens']} cached)"
+    if timings["decode_ns"]:
+        line += f", {len(timings['token_ns']) * 1e9 / timings['decode_ns']:.1f} tokens/s"
+    return f"{line}, ended by {result['finish_cause']}"
+
+
+def _only_one(ways: dict[str, object]) -> None:
+    given = sum(value is not None for value in ways.values())
+    if given != 1:
+        raise RequestError(
+            f"{given} prompts were given", f"give exactly one of {', '.join(ways)}", param="prompt"
+        )
+
+
+def _text(prompt: str | None, prompt_file: Path | None) -> str:
+    return _read(prompt_file) if prompt is None and prompt_file is not None else prompt or ""
+
+
+def _read(path: Path) -> str:
+    try:
+        # Bytes, because a prompt's line ends are part of it.
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"{path} is not UTF-8 (byte {error.start})", "convert it to UTF-8", param="prompt"
+        ) from None
+    except OSError as error:
+        raise RequestError(
+            f"{path} cannot be read ({error.strerror})", "check the path", param="prompt"
+        ) from None
+
+
+def _parsed_ids(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(item) for item in text.split(",") if item.strip())
+    except ValueError:
+        raise RequestError(
+            f"--token-ids {text!r} is not a list of token ids", "write it like 1,2,3", param="prompt"
+        ) from None

@@ -1,0 +1,1 @@
+"""OpenAI-compatible HTTP: a client of `tokenline.client`, as the command line is."""

@@ -1,0 +1,51 @@
+"""/v1/chat/completions: its choices and its logprobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from tokenline.server.reply import Json, Reply, logprob_of
+
+if TYPE_CHECKING:
+    from tokenline.row import Event
+
+
+@dataclass(kw_only=True)
+class ChatReply(Reply):
+    prefix: ClassVar[str] = "chatcmpl"
+    whole_object: ClassVar[str] = "chat.completion"
+    chunk_object: ClassVar[str] = "chat.completion.chunk"
+
+    def choice(self, result: Json) -> Json:
+        entries = result["logprobs"]
+        return {
+            "message": {"role": "assistant", "content": result["text"], "refusal": None},
+            "logprobs": None if entries is None else _logprobs(entries),
+        }
+
+    def opening(self) -> Iterator[Json]:
+        for index in range(self.body.choices):
+            delta = {"role": "assistant", "content": "", "refusal": None}
+            yield self.chunk({"index": index, "delta": delta, "logprobs": None, "finish_reason": None})
+
+    def delta(self, index: int, event: Event) -> Json | None:
+        if event.result is not None and not event.text:
+            return None
+        logprobs = None if event.logprobs is None else _logprobs([event.logprobs])
+        return {"delta": {"content": event.text}, "logprobs": logprobs}
+
+    def closing(self) -> Json:
+        return {"delta": {}, "logprobs": None}
+
+
+def _logprobs(entries: Iterable[Json]) -> Json:
+    content = [
+        {**_token(entry), "top_logprobs": [_token(top) for top in entry["top_logprobs"]]} for entry in entries
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _token(entry: Json) -> Json:
+    return {"token": entry["token"], "logprob": logprob_of(entry), "bytes": list(entry["bytes"])}

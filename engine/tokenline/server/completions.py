@@ -1,0 +1,77 @@
+"""/v1/completions: its choices and its legacy logprobs."""
+
+from __future__ import annotations
+
+import codecs
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from tokenline.server.reply import Json, Reply, logprob_of
+
+if TYPE_CHECKING:
+    from tokenline.row import Event
+
+
+class TextOffsets:
+    """Where each token starts in its choice's text, in code points."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._characters = 0
+
+    def next(self, entry: Json) -> int:
+        """The offset of this token; a token inside a character starts where the character does."""
+        start = self._characters
+        self._characters += len(self._decoder.decode(bytes(entry["bytes"])))
+        return start
+
+
+@dataclass(kw_only=True)
+class CompletionReply(Reply):
+    prefix: ClassVar[str] = "cmpl"
+    whole_object: ClassVar[str] = "text_completion"
+    chunk_object: ClassVar[str] = "text_completion"
+    offsets: defaultdict[int, TextOffsets] = field(default_factory=lambda: defaultdict(TextOffsets))
+
+    def choice(self, result: Json) -> Json:
+        entries = result["logprobs"]
+        logprobs = None if entries is None else _legacy_logprobs(entries, TextOffsets())
+        return {"text": result["text"], "logprobs": logprobs}
+
+    def delta(self, index: int, event: Event) -> Json | None:
+        if event.result is not None and not event.text:
+            return None
+        entries = [] if event.logprobs is None else [event.logprobs]
+        logprobs = _legacy_logprobs(entries, self.offsets[index]) if entries else None
+        return {"text": event.text, "logprobs": logprobs}
+
+    def closing(self) -> Json:
+        return {"text": "", "logprobs": None}
+
+
+def _legacy_logprobs(entries: Iterable[Json], offsets: TextOffsets) -> Json:
+    tokens, token_logprobs, top_logprobs, text_offset = [], [], [], []
+    for entry in entries:
+        tokens.append(_spelled(entry))
+        token_logprobs.append(logprob_of(entry))
+        # The token that was drawn is always among them, also when it is none of the likeliest.
+        top_logprobs.append({_spelled(top): logprob_of(top) for top in [*entry["top_logprobs"], entry]})
+        text_offset.append(offsets.next(entry))
+    return {
+        "tokens": tokens,
+        "token_logprobs": token_logprobs,
+        "top_logprobs": top_logprobs,
+        "text_offset": text_offset,
+    }
+
+
+def _spelled(entry: Json) -> str:
+    """A token's text; one that is part of a character is spelled in bytes, as OpenAI does, to be told from others."""
+    data = bytes(entry["bytes"])
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+    return entry["token"]

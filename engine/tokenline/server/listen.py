@@ -1,0 +1,105 @@
+"""The socket and the process around the application."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import signal
+import socket
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from tokenline.errors import TokenlineError
+from tokenline.server.app import application
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokenline.client import Model
+
+BACKLOG = 2048
+
+
+class ListenError(TokenlineError):
+    """An address that cannot be listened on."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens from now on, so that nobody else takes the port while a model loads."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ListenError(
+            f"{host} is no address to listen on ({error.strerror})", "use --host 127.0.0.1"
+        ) from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ListenError(
+                f"port {port} on {host} is in use", "choose another: --port N, 0 for any"
+            ) from None
+        raise ListenError(
+            f"cannot listen on {host} port {port} ({error.strerror})", "choose another"
+        ) from None
+    return listener
+
+
+class Server(uvicorn.Server):
+    """uvicorn, saying when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+def serve_until_stopped(
+    model: Model,
+    listener: socket.socket,
+    *,
+    ready: Callable[[str], None],
+    aliases: frozenset[str] = frozenset(),
+) -> int | None:
+    """Serve until a signal, let answers under way finish, and return the signal; a second one cuts them off."""
+    host, port = listener.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"
+    config = uvicorn.Config(
+        application(model, aliases), log_level="warning", access_log=False, lifespan="off"
+    )
+    server = Server(config, lambda: ready(url))
+    with _received(server) as signals:
+        server.run(sockets=[listener])
+    return signals[0] if signals else None
+
+
+@contextlib.contextmanager
+def _received(server: Server) -> Iterator[list[int]]:
+    """Signals before uvicorn has its handlers stop it all the same; those that it raises again afterwards, where
+    they would end the process, are only noted.
+    """
+    signals: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        signals.append(number)
+        server.should_exit = True
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

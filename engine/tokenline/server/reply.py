@@ -1,0 +1,113 @@
+"""What both endpoints' answers share: who answers, usage, details, and how a row's end is told."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tokenline.server.errors import row_error
+from tokenline.server.protocol import CommonBody
+
+if TYPE_CHECKING:
+    from tokenline.client import Model
+    from tokenline.row import Event
+
+Json = dict[str, Any]
+DETAILS = ("prompt_token_ids", "token_ids", "finish_cause", "timings", "manifest", "counters")
+# OpenAI's word for a token that cannot be drawn; JSON has none for minus infinity.
+IMPOSSIBLE = -9999.0
+
+
+@dataclass(kw_only=True)
+class Reply(ABC):
+    """One answer, whole or in chunks. An endpoint says what a choice looks like; all else is the same."""
+
+    model: Model
+    body: CommonBody
+    created: int = field(default_factory=lambda: int(time.time()))
+    id: str = field(init=False)
+
+    prefix: ClassVar[str]
+    whole_object: ClassVar[str]
+    chunk_object: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        self.id = f"{self.prefix}-{secrets.token_hex(12)}"
+
+    @abstractmethod
+    def choice(self, result: Json) -> Json:
+        """A finished choice, without its index and finish reason."""
+
+    @abstractmethod
+    def delta(self, index: int, event: Event) -> Json | None:
+        """What one event adds to a choice; None for nothing."""
+
+    @abstractmethod
+    def closing(self) -> Json:
+        """The choice of a last chunk, which carries only the finish reason."""
+
+    def opening(self) -> Iterator[Json]:
+        """Chunks sent before there is any token."""
+        return iter(())
+
+    def whole(self, results: Sequence[Json]) -> Json:
+        choices = [
+            {"index": index, **self.choice(result), **self._end(result)}
+            for index, result in enumerate(results)
+        ]
+        return {**self._head(self.whole_object), "choices": choices, "usage": self.usage(results)}
+
+    def chunks(self, index: int, event: Event) -> Iterator[Json]:
+        """An event as chunks: one for a token; for a row's end one for the tail, if any, and one for the reason."""
+        if event.result is not None and event.result["finish_reason"] == "error":
+            yield row_error(event.result["error"])
+            return
+        delta = self.delta(index, event)
+        if delta is not None:
+            yield self.chunk({"index": index, **delta, "finish_reason": None})
+        if event.result is not None:
+            yield self.chunk({"index": index, **self.closing(), **self._end(event.result)})
+
+    def chunk(self, choice: Json) -> Json:
+        usage = {"usage": None} if self.body.include_usage else {}
+        return {**self._head(self.chunk_object), "choices": [choice], **usage}
+
+    def usage_chunk(self, results: Sequence[Json]) -> Json:
+        return {**self._head(self.chunk_object), "choices": [], "usage": self.usage(results)}
+
+    def usage(self, results: Sequence[Json]) -> Json:
+        """A prompt counts once, however many answers it got; what its first row found in the cache was cached."""
+        prompts = [result["usage"] for result in results[:: self.body.choices]]
+        prompt = sum(usage["prompt_tokens"] for usage in prompts)
+        completion = sum(result["usage"]["completion_tokens"] for result in results)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": sum(usage["cached_tokens"] for usage in prompts)},
+        }
+
+    def _head(self, kind: str) -> Json:
+        manifest = self.model.manifest
+        fingerprint = f"{manifest['backend']}-{manifest['dtype']}-{manifest['weights_hash'][:12]}"
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model.name,
+            "system_fingerprint": fingerprint,
+        }
+
+    def _end(self, result: Json) -> Json:
+        end: Json = {"finish_reason": result["finish_reason"]}
+        if self.body.return_details:
+            end["details"] = {name: result[name] for name in DETAILS}
+        return end
+
+
+def logprob_of(entry: Json) -> float:
+    return max(entry["logprob"], IMPOSSIBLE)

@@ -1,0 +1,189 @@
+"""The array surface on each backend against numpy and published formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tokenline.checkpoint.arrays import QuantizedArray
+from tokenline.errors import BackendError
+from tokenline.ops import Ops, open_ops
+
+random = np.random.default_rng(3)
+
+
+@pytest.fixture
+def ops(backend: str) -> Ops:
+    return open_ops(backend, "float32", 1)
+
+
+def read(ops: Ops, array: object) -> np.ndarray:
+    return ops.read([array])[0]
+
+
+def normal(*shape: int) -> np.ndarray:
+    return random.standard_normal(shape).astype(np.float32)
+
+
+def test_linear_and_embedding(ops: Ops) -> None:
+    x, weight, bias = normal(2, 3, 8), normal(5, 8), normal(5)
+    got = ops.linear(ops.array(x), ops.weight(weight), ops.array(bias))
+    np.testing.assert_allclose(read(ops, got), x @ weight.T + bias, rtol=1e-5, atol=1e-5)
+    ids = np.array([[4, 0, 4]])
+    np.testing.assert_array_equal(read(ops, ops.embedding(ops.array(ids), ops.weight(weight))), weight[ids])
+
+
+def test_rms_norm(ops: Ops) -> None:
+    x, weight = normal(2, 3, 16), normal(16)
+    expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-5) * weight
+    np.testing.assert_allclose(read(ops, ops.rms_norm(ops.array(x), ops.array(weight), 1e-5)), expected, rtol=1e-5)
+
+
+def test_rope_rotates_each_pair_of_halves(ops: Ops) -> None:
+    x = normal(1, 2, 3, 4)
+    angles = np.array([[0.1, 0.7], [1.1, 2.0], [3.0, 0.2]], np.float32)
+    table = np.concatenate([angles, angles], -1)[None, None]
+    got = read(ops, ops.rope(ops.array(x), ops.array(np.cos(table)), ops.array(np.sin(table))))
+    pairs = x[..., :2] + 1j * x[..., 2:]  # a pair is a complex number, turned by its angle
+    turned = pairs * np.exp(1j * angles)
+    np.testing.assert_allclose(got, np.concatenate([turned.real, turned.imag], -1), rtol=1e-5, atol=1e-6)
+
+
+def attention_by_hand(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray, scale: float) -> np.ndarray:
+    groups = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, groups, 1).astype(np.float64), np.repeat(v, groups, 1).astype(np.float64)
+    scores = np.where(seen, q @ k.swapaxes(-1, -2) * scale, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 9), (5, 5), (3, 9)])
+def test_causal_attention_aligns_the_last_query_with_the_last_key(ops: Ops, queries: int, keys: int) -> None:
+    q, k, v = normal(2, 4, queries, 8), normal(2, 2, keys, 8), normal(2, 2, keys, 8)
+    seen = np.tril(np.ones((queries, keys), bool), keys - queries)[None, None]
+    mask = "causal" if queries > 1 else None
+    got = read(ops, ops.attention(ops.array(q), ops.array(k), ops.array(v), mask, 0.3))
+    np.testing.assert_allclose(got, attention_by_hand(q, k, v, seen, 0.3), rtol=1e-4, atol=1e-5)
+
+
+def test_attention_under_a_mask_of_its_own(ops: Ops) -> None:
+    q, k, v = normal(2, 4, 1, 8), normal(2, 2, 6, 8), normal(2, 2, 6, 8)
+    seen = np.array([[1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1]], bool)[:, None, None]
+    got = read(ops, ops.attention(ops.array(q), ops.array(k), ops.array(v), ops.array(seen), 0.5))
+    np.testing.assert_allclose(got, attention_by_hand(q, k, v, seen, 0.5), rtol=1e-4, atol=1e-5)
+
+
+def test_swiglu(ops: Ops) -> None:
+    x = normal(2, 1, 8)
+    gate, up = np.split(x.astype(np.float64), 2, -1)
+    np.testing.assert_allclose(read(ops, ops.swiglu(ops.array(x))), gate / (1 + np.exp(-gate)) * up, rtol=1e-5)
+
+
+def test_heads_and_back(ops: Ops) -> None:
+    x = normal(2, 3, 8)
+    heads = ops.heads(ops.array(x), 4, 2)
+    np.testing.assert_array_equal(read(ops, heads), x.reshape(2, 3, 4, 2).transpose(0, 2, 1, 3))
+    np.testing.assert_array_equal(read(ops, ops.merge_heads(heads)), x)
+
+
+def test_sorting_is_stable_and_descending(ops: Ops) -> None:
+    x = np.array([[1.0, 3.0, 3.0, 2.0, 3.0, -np.inf]], np.float32)
+    assert read(ops, ops.argsort_descending(ops.float32(x))).tolist() == [[1, 2, 4, 3, 0, 5]]
+    assert read(ops, ops.argmax(ops.float32(x))).tolist() == [1]
+
+
+def test_gather_scatter_take_concat(ops: Ops) -> None:
+    x = normal(2, 5)
+    indices = np.array([[4, 0], [1, 1]])
+    np.testing.assert_array_equal(
+        read(ops, ops.gather(ops.float32(x), ops.array(indices))), np.take_along_axis(x, indices, -1)
+    )
+    before = ops.float32(x)
+    changed = read(ops, ops.scatter(before, ops.array(np.array([[0], [3]])), ops.float32(np.array([[7.0], [8.0]]))))
+    expected = x.copy()
+    expected[0, 0], expected[1, 3] = 7, 8
+    np.testing.assert_array_equal(changed, expected)
+    np.testing.assert_array_equal(read(ops, before), x)
+    np.testing.assert_array_equal(read(ops, ops.take(ops.float32(x), [1, 0, 1])), x[[1, 0, 1]])
+    np.testing.assert_array_equal(read(ops, ops.concat([ops.float32(x), ops.float32(x)], 1)), np.concatenate([x, x], 1))
+
+
+def test_softmaxes_and_row_reductions(ops: Ops) -> None:
+    x = np.array([[0.0, 1.0, -np.inf], [700.0, 700.0, 0.0]], np.float32)
+    expected = np.array([[1 / (1 + np.e), np.e / (1 + np.e), 0], [0.5, 0.5, 0]])
+    np.testing.assert_allclose(read(ops, ops.softmax(ops.float32(x))), expected, atol=1e-6)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(read(ops, ops.log_softmax(ops.float32(x)))[0], np.log(expected[0]), atol=1e-6)
+    np.testing.assert_allclose(read(ops, ops.cumsum(ops.float32(expected))), expected.cumsum(-1), atol=1e-6)
+    assert read(ops, ops.row_max(ops.float32(x))).tolist() == [[1.0], [700.0]]
+
+
+def test_rows_that_are_not_numbers_are_told(ops: Ops) -> None:
+    rows = np.array([[0, 1], [np.nan, 1], [np.inf, 1], [-np.inf, 1], [-np.inf, -np.inf]], np.float32)
+    assert read(ops, ops.isfinite_row(ops.float32(rows))).tolist() == [True, False, False, True, False]
+
+
+def test_a_copy_shares_nothing(ops: Ops) -> None:
+    x = ops.zeros((1, 1, 2, 2))
+    copied = ops.copy(x)
+    x[:, :, 0:1] = ops.array(np.ones((1, 1, 1, 2), np.float32))
+    assert read(ops, copied).sum() == 0
+    assert read(ops, x).sum() == 2
+
+
+def groups(bits: int) -> QuantizedArray:
+    codes = random.integers(0, 2**bits, (16, 64), dtype=np.uint8)
+    return QuantizedArray(codes, normal(16, 2) * 0.1, normal(16, 2) * 0.1, bits, 32)
+
+
+def test_dequantizing_by_hand() -> None:
+    array = QuantizedArray(
+        np.array([[0, 1, 2, 15]], np.uint8), np.array([[0.5, 2.0]]), np.array([[-1.0, 1.0]]), bits=4, group_size=2
+    )
+    assert array.dequantize().tolist() == [[-1.0, -0.5, 5.0, 31.0]]
+
+
+def test_torch_four_bit_kernel_against_dequantized() -> None:
+    ops = open_ops("torch", "quantized", 1)
+    value = groups(4)
+    x = torch.from_numpy(normal(3, 64)).to(torch.bfloat16)
+    got = ops.linear(x, ops.weight(value)).float().numpy()
+    expected = x.float().numpy() @ value.dequantize().T
+    # The kernel keeps scales and sums in bfloat16: 8 bits of mantissa.
+    np.testing.assert_allclose(got, expected, rtol=0.02, atol=0.02 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_mlx_packed_layout_is_its_own_affine_one(bits: int) -> None:
+    from tokenline.ops.mlx import MlxOps, PackedWeight, mx
+
+    value = groups(bits)
+    packed = PackedWeight(value, mx.float32)
+    opened = mx.dequantize(packed.words, packed.scales, packed.biases, group_size=32, bits=bits)
+    np.testing.assert_allclose(np.array(opened), value.dequantize(), rtol=1e-6, atol=1e-6)
+    ops = MlxOps("float32", 1)
+    x = normal(3, 64)
+    np.testing.assert_allclose(
+        np.array(ops.linear(mx.array(x), packed)), x @ value.dequantize().T, rtol=1e-3, atol=1e-3
+    )
+    ids = mx.array([[3, 15]])
+    np.testing.assert_allclose(np.array(ops.embedding(ids, packed))[0], value.dequantize()[[3, 15]], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("cuda", "float32", 1), "no backend 'cuda'"),
+        (("torch", "int3", 1), "no dtype 'int3'"),
+        (("torch", "float32", 0), "0 threads"),
+    ],
+)
+def test_bad_choices_name_the_mend(arguments: tuple, message: str) -> None:
+    with pytest.raises(BackendError, match=message):
+        open_ops(*arguments)
+
+
+def test_mlx_computes_with_a_real_blas() -> None:
+    from tokenline.ops.mlx import MlxOps
+
+    assert MlxOps("float32", 1).blas in ("torch", "mkl", "platform")
