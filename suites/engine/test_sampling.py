@@ -186,7 +186,7 @@ def test_draws_follow_the_distribution(ops: Ops, settings: dict) -> None:
     """4,000 draws of one row at successive positions; a chi-square of the counts at p = 0.001."""
     from scipy.stats import chisquare
 
-    logits = logits_of(1, 20)
+    logits = logits_of(1, 20) / 3
     draws, batch = [], 500
     parameters = [row(42, temperature=0.8, **settings)] * batch
     for start in range(0, 4000, batch):
@@ -195,7 +195,7 @@ def test_draws_follow_the_distribution(ops: Ops, settings: dict) -> None:
         )
         draws += ops.read([drawn.tokens])[0].tolist()
     kept = np.isfinite(processed(ops, logits, settings))
-    scaled = np.where(kept, logits[0] / 0.8, -np.inf)
+    scaled = np.where(kept, logits[0].astype(np.float64) / 0.8, -np.inf)
     expected = np.exp(scaled - scaled.max())
     expected *= len(draws) / expected.sum()
     counts = np.bincount(draws, minlength=20)
@@ -226,9 +226,9 @@ def test_uniforms_are_uniform_and_depend_on_seed_and_position_alone() -> None:
 @given(
     st.lists(st.floats(-50, 50, width=32), min_size=2, max_size=40),
     st.integers(0, 45),
-    st.floats(0.01, 1, width=32),
+    st.floats(0.015625, 1, width=32),
     st.floats(0, 1, width=32),
-    st.floats(0.05, 5, width=32),
+    st.floats(0.0625, 5, width=32),
     st.integers(0, 2**64 - 1),
     st.sampled_from(BACKENDS),
 )
