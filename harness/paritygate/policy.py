@@ -17,6 +17,7 @@ from paritygate.case import Case, CaseError, load_cases
 from paritygate.structure.rules import StructurePolicy
 from paritygate.toml_lines import Path as KeyPath
 from paritygate.toml_lines import line_of
+from paritygate.verdict import Verdict
 
 POLICY_SCHEMA = 1
 POLICY_FILE = "paritygate.toml"
@@ -67,10 +68,20 @@ class GoldenPolicy(_Table, frozen=True, kw_only=True):
 
 
 class GoldenClaim(_Table, frozen=True, kw_only=True, tag_field="kind", tag="golden"):
-    """Each arm says what the goldens say; `cases` narrows it, none means all of them."""
+    """Each arm says what the goldens say; `cases` narrows it, none means all of them.
+
+    `promise` "decided" lets a near-tie go either way. Logprobs lie within the envelope's `max_abs_logit`.
+    """
 
     arms: tuple[str, ...]
+    envelope: str
     cases: tuple[str, ...] = ()
+    promise: Literal["identical", "decided"] = "identical"
+
+    @property
+    def passing(self) -> tuple[Verdict, ...]:
+        """The verdicts that keep the promise."""
+        return (Verdict.IDENTICAL,) if self.promise == "identical" else (Verdict.IDENTICAL, Verdict.TIE_BREAK)
 
 
 class IdentityClaim(_Table, frozen=True, kw_only=True, tag_field="kind", tag="identity"):
@@ -224,7 +235,7 @@ def _check_names(reader: _Reader, policy: Policy, known_cases: set[str]) -> None
                     raise reader.error(("claims", name, field), f"no case is named {case!r}")
         if isinstance(claim, IdentityClaim) and len(claim.arms) < 2:
             raise reader.error(("claims", name, "arms"), "an identity needs two arms")
-        if isinstance(claim, EnvelopeClaim) and claim.envelope not in policy.envelopes:
+        if isinstance(claim, GoldenClaim | EnvelopeClaim) and claim.envelope not in policy.envelopes:
             raise reader.error(("claims", name, "envelope"), f"no envelope is named {claim.envelope!r}")
 
 

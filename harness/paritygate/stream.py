@@ -65,7 +65,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     positions: tuple[Position, ...] | None = None
     chunk_ends: tuple[int, ...] | None = None
     arrivals_ns: tuple[int, ...] | None = None
-    finish_reason: str
+    finish_reason: str | None = None
     finish_cause: str | None = None
     usage: Usage | None = None
     manifest: dict[str, Any] = {}

@@ -38,13 +38,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: bool = False
     prefill_pieces: bool = False
     streamed: bool = False
-
-
-class EngineAt(msgspec.Struct, frozen=True, kw_only=True):
-    """What every arm is told beside its own options: the checkpoint, and where processes may run."""
-
-    model: str
-    core: int | None = None
+    resets: bool = False  # forgetting what it remembers costs nothing
 
 
 class Arm(Protocol):

@@ -15,27 +15,27 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from paritygate.arms.base import ArmError, Capabilities, EngineAt
+from paritygate.arms.base import ArmError, Capabilities
 from paritygate.arms.registry import arm_class, make_arm
 from paritygate.case import Case
 from paritygate.stream import Stream
 
 CLOSING_SECONDS = 10.0
+ENDING_SECONDS = 0.5
 
 
-def _serve(
-    link: Connection, printed: str, name: str, kind: str, options: dict[str, Any], engine: EngineAt
-) -> None:
+def _serve(link: Connection, printed: str, name: str, kind: str, options: dict[str, Any], model: str) -> None:
     """Run in the child: answer (method, arguments) with (True, value) or (False, ArmError) until told to close."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it closes its arms
     output = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    if engine.core is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {engine.core})
-    arm = make_arm(name, kind, options, engine)
+    arm = make_arm(name, kind, options, model)
     while True:
-        method, arguments = link.recv()
+        try:
+            method, arguments = link.recv()
+        except EOFError:  # the parent is gone
+            return
         try:
             answer = (True, getattr(arm, method)(*arguments))
         except ArmError as error:
@@ -52,7 +52,7 @@ class HostedArm:
 
     in_process: ClassVar[bool] = False
 
-    def __init__(self, name: str, kind: str, options: dict[str, Any], engine: EngineAt) -> None:
+    def __init__(self, name: str, kind: str, options: dict[str, Any], model: str) -> None:
         cls = arm_class(kind)
         try:
             self.timeout_s: float = msgspec.convert(options, cls.Options).timeout_s
@@ -60,28 +60,28 @@ class HostedArm:
             raise ArmError(f"arm {name}: {error}") from error
         self.name = name
         self.capabilities: Capabilities = cls.capabilities
-        self._spec = (name, kind, options, engine)
+        self._spec = (name, kind, options, model)
         self._process: Any = None
         self._link: Connection | None = None
         self._printed = Path(tempfile.gettempdir()) / f"paritygate-{os.getpid()}-{name}.log"
 
     def _ask(self, method: str, *arguments: Any, timeout_s: float | None = None) -> Any:
-        if self._link is None:
+        link = self._link
+        if link is None:
             raise ArmError(f"arm {self.name} is not running: it was stopped after an earlier failure")
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
-            self._link.send((method, arguments))
-            if not self._link.poll(limit):
+            link.send((method, arguments))
+            if not link.poll(limit):
                 raise ArmError(
                     f"arm {self.name} hung: no answer to {method} within {limit:g} s", self._said()
                 )
-            ok, value = self._link.recv()
+            ok, value = link.recv()
         except (EOFError, OSError) as error:
-            self._process.join(CLOSING_SECONDS)
-            code = self._process.exitcode
-            said = self._said()
+            process, said = self._process, self._said()
             self._kill()
-            raise ArmError(f"arm {self.name} ended in {method} with exit status {code}", said) from error
+            status = process.exitcode if process is not None else None
+            raise ArmError(f"arm {self.name} ended in {method} with exit status {status}", said) from error
         except ArmError:
             self._kill()
             raise
@@ -95,12 +95,14 @@ class HostedArm:
         return ""
 
     def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.join(CLOSING_SECONDS)
-        if self._link is not None:
-            self._link.close()
+        process, link = self._process, self._link
         self._process = self._link = None
+        if process is not None:
+            process.join(ENDING_SECONDS)  # one that is ending by itself has an exit status to tell
+            process.kill()
+            process.join()
+        if link is not None:
+            link.close()
         self._printed.unlink(missing_ok=True)
 
     def open(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from paritygate.arms.base import Arm, ArmError, EngineAt
+from paritygate.arms.base import Arm, ArmError
 
 GROUP = "paritygate.arms"
 
@@ -26,10 +26,10 @@ def arm_class(kind: str) -> Any:
     )
 
 
-def make_arm(name: str, kind: str, options: dict[str, Any], engine: EngineAt) -> Arm:
+def make_arm(name: str, kind: str, options: dict[str, Any], model: str) -> Arm:
     """An arm that is not open yet. Raises ArmError for an unknown kind or option."""
     cls = arm_class(kind)
     try:
-        return cls(name, msgspec.convert(options, cls.Options), engine)
+        return cls(name, msgspec.convert(options, cls.Options), model)
     except msgspec.ValidationError as error:
         raise ArmError(f"arm {name}: {error}") from error

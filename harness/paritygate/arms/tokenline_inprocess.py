@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from paritygate.arms.answer import stream_of
-from paritygate.arms.base import ArmError, Capabilities, EngineAt
+from paritygate.arms.base import ArmError, Capabilities
 from paritygate.case import Case
 from paritygate.stream import Stream
 
@@ -45,12 +45,13 @@ class TokenlineArm:
         cached_tokens=True,
         prefill_pieces=True,
         streamed=True,
+        resets=True,
     )
 
-    def __init__(self, name: str, options: TokenlineOptions, engine: EngineAt) -> None:
+    def __init__(self, name: str, options: TokenlineOptions, model: str) -> None:
         self.name = name
         self.options = options
-        self.engine = engine
+        self.model = model
         self._model: Any = None
 
     def open(self) -> None:
@@ -61,7 +62,7 @@ class TokenlineArm:
         self._refusal = TokenlineError
         try:
             self._model = tokenline.load(
-                self.engine.model,
+                self.model,
                 backend=self.options.backend,
                 dtype=self.options.dtype,
                 threads=self.options.threads,

@@ -237,11 +237,11 @@ def open_oracle(oracle: str, checkpoint: Path, directory: Path, threads: int) ->
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(checkpoint.parent), gguf_file=checkpoint.name)
-    decoder: Decoder
-    if oracle == "transformers":
-        decoder = TransformersDecoder(checkpoint, threads)
-    else:
-        decoder = MlxLmDecoder(directory, threads)
+    decoder: Decoder = (
+        TransformersDecoder(checkpoint, threads)
+        if oracle == "transformers"
+        else MlxLmDecoder(directory, threads)
+    )
     versions = {name: importlib.metadata.version(name) for name in LIBRARIES[oracle]}
     return Answerer(decoder, tokenizer, oracle, threads, versions)
 

@@ -55,7 +55,10 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Golden(msgspec.Struct, frozen=True, kw_only=True):
-    """What the oracles agreed on for a case. `positions` has one entry more than `token_ids` after an end of sequence."""
+    """What the oracles agreed on for a case.
+
+    `positions` has one entry a token, and one more for the end-of-sequence token that ended the answer.
+    """
 
     schema: int
     case: Case

@@ -1,0 +1,187 @@
+"""An engine by its command line: one process an answer, so that nothing is remembered between answers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import msgspec
+import numpy as np
+
+from paritygate.arms.answer import stream_of
+from paritygate.arms.base import ArmError, Capabilities
+from paritygate.case import Case
+from paritygate.stream import Stream
+
+
+class CommandOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys of an arm of kind `command`.
+
+    Without `command` it is `tokenline generate`, or `run` for a chat, with `backend`, `dtype` and `threads`. With it,
+    any program: its words may hold {model}, {prompt}, {prompt_file}, {max_tokens}, {temperature} and {seed}, and its
+    stdout is the answer's text, or one result object with `output = "result"`.
+    """
+
+    command: tuple[str, ...] = ()
+    output: Literal["result", "text"] = "result"
+    backend: str = "auto"
+    dtype: str = "float32"
+    threads: int = 1
+    timeout_s: float = 120.0
+
+
+def tokenline_program() -> str:
+    """The `tokenline` script of the environment that this process runs in."""
+    beside = Path(sys.executable).parent / "tokenline"
+    return str(beside) if beside.exists() else "tokenline"
+
+
+def run_to_end(words: list[str], timeout_s: float) -> tuple[int, bytes, bytes]:
+    """Exit status, stdout and stderr of a program, its children killed with it. Raises ArmError when it hangs."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+
+        def said() -> tuple[bytes, bytes]:
+            out.seek(0)
+            err.seek(0)
+            return out.read(), err.read()
+
+        try:
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )
+        except OSError as error:
+            raise ArmError(f"{words[0]} cannot be started: {error.strerror}") from error
+        try:
+            status = process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise ArmError(
+                f"{words[0]} hung: it did not end within {timeout_s:g} s",
+                b"".join(said()).decode(errors="replace"),
+            ) from None
+        finally:
+            end_group(process)
+        return status, *said()
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that was started with its own session, and all that it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+class CommandArm:
+    """Runs a program for every answer and reads what it prints."""
+
+    Options: ClassVar[type[msgspec.Struct]] = CommandOptions
+    in_process: ClassVar[bool] = False
+
+    def __init__(self, name: str, options: CommandOptions, model: str) -> None:
+        self.name = name
+        self.options = options
+        self.model = model
+        result = options.output == "result"
+        self.capabilities = Capabilities(
+            token_ids=result, logprobs=result, cached_tokens=result, prefill_pieces=result, resets=True
+        )
+
+    def open(self) -> None:
+        """Nothing to load: every answer is a process of its own."""
+
+    def _tokenline(self, case: Case, prompt_file: Path, times: int) -> list[str]:
+        program, options = tokenline_program(), self.options
+        settings = ["-m", self.model, "--backend", options.backend, "--dtype", options.dtype]
+        settings += ["--threads", str(options.threads), "--json", "--repeat", str(times)]
+        settings += ["--max-tokens", str(case.max_tokens)]
+        if case.logprobs is not None:
+            settings += ["--logprobs", str(case.logprobs)]
+        for name, value in case.sampler.given().items():
+            settings += [f"--{name.replace('_', '-')}", str(value)]
+        for stop in case.stop:
+            settings += ["--stop", stop]
+        if case.prompt_token_ids is not None:
+            return [program, "generate", *settings, "--token-ids", ",".join(map(str, case.prompt_token_ids))]
+        if case.messages is None:
+            return [program, "generate", *settings, "--prompt-file", str(prompt_file)]
+        system = [m.content for m in case.messages if m.role == "system"]
+        if [m.role for m in case.messages] != ["system"] * len(system) + ["user"] or len(system) > 1:
+            raise ArmError(
+                f"arm {self.name}, case {case.name}: a command takes one question, not a longer chat"
+            )
+        for content in system:
+            settings += ["--system", content]
+        return [program, "run", *settings, "--prompt-file", str(prompt_file)]
+
+    def _foreign(self, case: Case, prompt_file: Path) -> list[str]:
+        if case.prompt is None:
+            raise ArmError(f"arm {self.name}, case {case.name}: this command takes a plain prompt")
+        values = {
+            "model": self.model,
+            "prompt": case.prompt,
+            "prompt_file": str(prompt_file),
+            "max_tokens": str(case.max_tokens),
+            "temperature": str(case.sampler.temperature),
+            "seed": str(case.sampler.seed or 0),
+        }
+        words = list(self.options.command)
+        for name, value in values.items():
+            words = [word.replace("{" + name + "}", value) for word in words]
+        return words
+
+    def _run(self, case: Case, times: int) -> list[bytes]:
+        with tempfile.TemporaryDirectory(prefix="paritygate-") as scratch:
+            prompt_file = Path(scratch) / "prompt.txt"
+            asked = case.prompt if case.messages is None else case.messages[-1].content
+            prompt_file.write_bytes((asked or "").encode("utf-8"))
+            own = not self.options.command
+            words = self._tokenline(case, prompt_file, times) if own else self._foreign(case, prompt_file)
+            status, out, err = run_to_end(words, self.options.timeout_s)
+        if status != 0:
+            raise ArmError(
+                f"arm {self.name}, case {case.name}: it ended with exit status {status}",
+                (err or out).decode(errors="replace"),
+            )
+        return [out] if self.options.output == "text" else [line for line in out.split(b"\n") if line.strip()]
+
+    def _stream(self, case: Case, line: bytes) -> Stream:
+        try:
+            if self.options.output == "text":
+                return Stream(case=case.name, arm=self.name, text=line.decode("utf-8"))
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError as error:
+            raise ArmError(
+                f"arm {self.name}, case {case.name}: it printed what is not an answer ({error})",
+                line.decode(errors="replace"),
+            ) from error
+        return stream_of(answer, case=case.name, arm=self.name)
+
+    def generate(self, case: Case) -> Stream:
+        return self.repeat(case, 1)[0]
+
+    def repeat(self, case: Case, times: int) -> tuple[Stream, ...]:
+        if self.options.command:
+            lines = [line for _ in range(times) for line in self._run(case, 1)]
+        else:
+            lines = self._run(case, times)
+        if len(lines) != times:
+            raise ArmError(
+                f"arm {self.name}, case {case.name}: it printed {len(lines)} answers, {times} were asked for",
+                b"\n".join(lines).decode(errors="replace"),
+            )
+        return tuple(self._stream(case, line) for line in lines)
+
+    def reset(self) -> None:
+        """Nothing is remembered from one process to the next."""
+
+    def logits(self, token_ids: tuple[int, ...], start: int) -> np.ndarray:
+        raise ArmError(f"arm {self.name}: a command line gives no logits")
+
+    def close(self) -> None:
+        """Nothing outlives an answer."""

@@ -1,0 +1,79 @@
+"""The arms of a run: each started once, used by one claim at a time, and stopped at the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from paritygate.arms.base import Arm, ArmError
+from paritygate.arms.hosted import HostedArm
+from paritygate.arms.registry import arm_class, make_arm
+from paritygate.policy import Policy
+
+
+class ArmPool:
+    """Gives out open arms by name; leaving the pool stops them all."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._locks = {name: threading.Lock() for name in policy.arms}
+        self._open: dict[str, Arm] = {}
+        self._closed = False
+
+    def _start(self, name: str) -> Arm:
+        if self._closed:
+            raise ArmError(f"arm {name} was not started: the run is over")
+        spec = self._policy.arms[name]
+        location = self._policy.checkpoint.location
+        if arm_class(spec.kind).in_process:
+            arm: Arm = HostedArm(name, spec.kind, spec.options, location)
+        else:
+            arm = make_arm(name, spec.kind, spec.options, location)
+        self._open[name] = arm
+        arm.open()
+        return arm
+
+    @contextmanager
+    def use(self, name: str) -> Iterator[Arm]:
+        """An open arm, for this caller alone. Raises ArmError where it cannot be started."""
+        with self._locks[name]:
+            arm = self._open.get(name)
+            if arm is None:
+                try:
+                    arm = self._start(name)
+                except ArmError:
+                    self.drop(name)
+                    raise
+            yield arm
+
+    def drop(self, name: str) -> None:
+        """Stop an arm that failed; the next use starts it again."""
+        arm = self._open.pop(name, None)
+        if arm is not None:
+            arm.close()
+
+    def close(self) -> None:
+        """Stop every arm, also those that are answering."""
+        self._closed = True
+        for name in list(self._open):
+            self.drop(name)
+
+    def __enter__(self) -> ArmPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def pool_of(policy: Policy, arms: ArmPool | None) -> Iterator[ArmPool]:
+    """The run's pool, left open; or, for a gate on its own, one that ends with it."""
+    if arms is not None:
+        yield arms
+        return
+    with ArmPool(policy) as pool:
+        yield pool

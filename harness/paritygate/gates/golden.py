@@ -1,0 +1,172 @@
+"""The golden gate: the store is sound, and each arm says what the oracles said."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from paritygate.arms.base import Arm, ArmError
+from paritygate.compare.comparison import Comparison
+from paritygate.compare.identity import compare
+from paritygate.compare.ties import reanchor
+from paritygate.gates.arm_pool import ArmPool, pool_of
+from paritygate.gates.lanes import side_by_side
+from paritygate.gates.replies import check_of, could_not_run, unless_unsteady
+from paritygate.golden.store import Golden, GoldenError, Store
+from paritygate.golden.survey import survey
+from paritygate.policy import GoldenClaim, Policy
+from paritygate.stream import Stream
+from paritygate.verdict import Check, Outcome, Verdict
+
+GATE = "golden"
+FAILURES_IN_A_ROW = 2  # an arm that failed so often is not waited for again
+
+
+def _store_check(policy: Policy, root: Path) -> Check:
+    found = survey(policy, root)
+    waiting = f", {len(found.pending)} pending" if found.pending else ""
+    if found.faults:
+        return Check(
+            GATE, "golden/store", Outcome.FAIL, Verdict.BROKEN, "; ".join(found.faults), found.to_json()
+        )
+    headline = f"{len(found.accepted)} goldens, {found.tokens} tokens{waiting}: each has its case and a claim"
+    return Check(GATE, "golden/store", Outcome.PASS, Verdict.HELD, headline, found.to_json())
+
+
+def logprob_distance(reference: Stream, candidate: Stream) -> float | None:
+    """The largest |Δ| of a logprob that both report, over all positions; None where nothing can be compared."""
+    found = [
+        abs(a.logprob - b.logprob)
+        for ours, theirs in zip(reference.positions or (), candidate.positions or (), strict=False)
+        for a in ours.top
+        for b in theirs.top
+        if a.token_id == b.token_id
+    ]
+    return max(found) if found else None
+
+
+def same_weights(golden: Golden, stream: Stream) -> bool:
+    """Whether the arm ran the weights of the golden: a manifest names their sha256, or one over the files' digests."""
+    told = stream.manifest.get("weights_hash")
+    digest = golden.provenance.weights_sha256
+    return told is None or told in (digest, hashlib.sha256(bytes.fromhex(digest)).hexdigest())
+
+
+def judge(arm: Arm, golden: Golden, policy: Policy) -> tuple[Comparison, Stream]:
+    """Replay one golden through an arm. Raises ArmError."""
+    floor, case = policy.goldens.margin_floor, golden.case
+    if arm.capabilities.resets:
+        arm.reset()
+    stream = arm.generate(case)
+    reference = golden.as_stream()
+    if not same_weights(golden, stream):
+        what = "the arm ran other weights than the golden was recorded from"
+        return Comparison(Verdict.SETUP_ERROR, what, {"manifest": stream.manifest}), stream
+    found = unless_unsteady(compare(reference, stream, floor=floor), arm, case, stream, floor=floor)
+    if found.verdict in (Verdict.DIVERGED, Verdict.LENGTH) and arm.capabilities.teacher_forcing:
+        anchored = reanchor(arm, reference, floor)
+        verdict = found.verdict
+        if anchored.forks and anchored.all_ties and found.details.get("decided") is False:
+            verdict = Verdict.TIE_BREAK
+        found = Comparison(
+            verdict,
+            f"{found.headline}; {anchored.sentence()}",
+            found.details | {"reanchored": anchored.evidence()},
+        )
+    return found, stream
+
+
+class _Replay:
+    """One claim on one arm: a check for every golden, and one for how near the logprobs are."""
+
+    def __init__(self, policy: Policy, store: Store, claim: GoldenClaim, name: str, arms: ArmPool) -> None:
+        self.policy = policy
+        self.store = store
+        self.claim = claim
+        self.name = name
+        self.arms = arms
+
+    def checks(self, cases: tuple[str, ...], progress: Callable[[str], None]) -> Iterator[Check]:
+        distances: dict[str, float] = {}
+        failures = 0
+        for number, case in enumerate(cases, 1):
+            progress(f"golden: {self.name} {number}/{len(cases)} {case}")
+            check_name, started = f"golden/{self.name}/{case}", time.monotonic()
+            try:
+                golden = self.store.load(case)
+                with self.arms.use(self.name) as arm:
+                    found, stream = judge(arm, golden, self.policy)
+            except GoldenError as error:
+                yield Check(GATE, check_name, Outcome.FAIL, Verdict.NOT_RUN, str(error))
+                continue
+            except ArmError as error:
+                self.arms.drop(self.name)
+                yield could_not_run(GATE, check_name, error, time.monotonic() - started)
+                failures += 1
+                if failures == FAILURES_IN_A_ROW and number < len(cases):
+                    yield Check(
+                        GATE,
+                        f"golden/{self.name}/remaining",
+                        Outcome.COULD_NOT_RUN,
+                        Verdict.NOT_RUN,
+                        f"{len(cases) - number} more cases were not tried: {self.name} failed {failures} times",
+                        {"cases": list(cases[number:])},
+                    )
+                    return
+                continue
+            failures = 0
+            distance = logprob_distance(golden.as_stream(), stream)
+            if distance is not None and found.verdict is Verdict.IDENTICAL:
+                distances[case] = distance
+            yield check_of(
+                GATE,
+                check_name,
+                found,
+                seconds=time.monotonic() - started,
+                passing=self.claim.passing,
+                logprob_distance=distance,
+                min_margin=golden.min_margin,
+                counters=stream.counters,
+                manifest=stream.manifest,
+            )
+        yield self._distance_check(distances)
+
+    def _distance_check(self, distances: dict[str, float]) -> Check:
+        limit = self.policy.envelopes[self.claim.envelope].max_abs_logit
+        name = f"golden/{self.name}/logprobs"
+        if not distances:
+            what = "no answer could be measured against a golden's logprobs"
+            return Check(GATE, name, Outcome.FAIL, Verdict.NOT_RUN, what)
+        case, largest = max(distances.items(), key=lambda item: item[1])
+        inside = largest <= limit
+        headline = (
+            f"top logprobs lie within {largest:.2g} of the oracle's over {len(distances)} answers "
+            f"(largest in {case}; the envelope is {limit:g})"
+        )
+        return Check(
+            GATE,
+            name,
+            Outcome.PASS if inside else Outcome.FAIL,
+            Verdict.WITHIN_ENVELOPE if inside else Verdict.DIVERGED,
+            headline,
+            {"largest": largest, "limit": limit, "by_case": distances},
+        )
+
+
+def run(
+    policy: Policy, root: Path, progress: Callable[[str], None], arms: ArmPool | None = None
+) -> Iterator[Check]:
+    """Every golden claim, its arms side by side."""
+    yield _store_check(policy, root)
+    claims = [claim for claim in policy.claims.values() if isinstance(claim, GoldenClaim)]
+    store = Store(root / policy.goldens.directory)
+    every = tuple(case.name for case in policy.golden_cases(root))
+    with pool_of(policy, arms) as pool:
+        replays = [
+            (_Replay(policy, store, claim, arm, pool), claim.cases or every)
+            for claim in claims
+            for arm in claim.arms
+        ]
+        yield from side_by_side([lambda r=r, c=c: r.checks(c, progress) for r, c in replays])

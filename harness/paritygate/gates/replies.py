@@ -1,0 +1,72 @@
+"""From what an arm or a comparison said to a check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paritygate.arms.base import Arm, ArmError
+from paritygate.case import Case
+from paritygate.compare.comparison import Comparison
+from paritygate.compare.identity import compare
+from paritygate.stream import Stream
+from paritygate.verdict import Check, Outcome, Verdict
+
+
+def could_not_run(gate: str, name: str, error: ArmError, seconds: float = 0.0) -> Check:
+    """A check whose arm failed: SETUP_ERROR, with what was printed."""
+    return Check(
+        gate,
+        name,
+        Outcome.COULD_NOT_RUN,
+        Verdict.SETUP_ERROR,
+        str(error),
+        {"printed": error.printed},
+        seconds,
+    )
+
+
+def outcome_of(verdict: Verdict, passing: tuple[Verdict, ...]) -> Outcome:
+    """What a claim makes of a verdict: empty evidence fails, a setup that is wrong could not run."""
+    if verdict in passing:
+        return Outcome.PASS
+    if verdict is Verdict.SETUP_ERROR:
+        return Outcome.COULD_NOT_RUN
+    return Outcome.INCONCLUSIVE if verdict is Verdict.INCONCLUSIVE else Outcome.FAIL
+
+
+def unless_unsteady(found: Comparison, arm: Arm, case: Case, first: Stream, *, floor: float) -> Comparison:
+    """The comparison, or INCONCLUSIVE where the arm, asked again, disagrees with its own first answer."""
+    if found.verdict not in (Verdict.DIVERGED, Verdict.LENGTH):
+        return found
+    if arm.capabilities.resets:
+        arm.reset()
+    again = arm.generate(case)
+    repeated = compare(first, again, floor=floor)
+    if repeated.verdict is Verdict.IDENTICAL:
+        return found
+    return Comparison(
+        Verdict.INCONCLUSIVE,
+        f"{arm.name} disagrees with its own repeat ({repeated.headline}), so nothing is proved about: {found.headline}",
+        found.details | {"repeat": repeated.details},
+    )
+
+
+def check_of(
+    gate: str,
+    name: str,
+    found: Comparison,
+    *,
+    seconds: float,
+    passing: tuple[Verdict, ...] = (Verdict.IDENTICAL,),
+    **more: Any,
+) -> Check:
+    """A check from a comparison; `more` is further evidence."""
+    return Check(
+        gate,
+        name,
+        outcome_of(found.verdict, passing),
+        found.verdict,
+        found.headline,
+        found.details | more,
+        seconds,
+    )
