@@ -10,20 +10,23 @@ class BenchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     A figure is slower when its time ratio to the base exceeds `1 + margin` with confidence `1 - alpha`, shared
     among the figures and the looks at the data. Margins come from `paritygate bench calibrate` on the same class of
-    machine. `threads=1` keeps a busy neighbour on another core out of the measurement. Seconds bound one session.
+    machine. `case` names the golden that is decoded, so that a sample with other tokens is void; without one the
+    samples are held against each other. `threads=1` keeps a busy neighbour on another core out of the
+    measurement. A round is base, head, head, base or the reverse; seconds bound one session.
     """
 
+    case: str = ""
     backend: str = "torch"
     dtype: str = "auto"
     threads: int = 1
     prompt_tokens: int = 512
-    decode_tokens: int = 48
+    decode_tokens: int = 32
     warmup_tokens: int = 8
     margin: float = 0.08
     alpha: float = 0.05
     min_rounds: int = 2
-    max_rounds: int = 6
-    session_seconds: float = 120.0
+    max_rounds: int = 3
+    session_seconds: float = 125.0
 
     def __post_init__(self) -> None:
         if not 0 < self.margin < 1:
@@ -33,4 +36,6 @@ class BenchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not 1 <= self.min_rounds <= self.max_rounds:
             raise ValueError(f"bench rounds {self.min_rounds} to {self.max_rounds} are not a range from 1")
         if min(self.prompt_tokens, self.decode_tokens, self.threads) < 1 or self.warmup_tokens < 0:
-            raise ValueError("bench prompt_tokens, decode_tokens and threads are at least 1, warmup_tokens at least 0")
+            raise ValueError(
+                "bench prompt_tokens, decode_tokens and threads are at least 1, warmup_tokens at least 0"
+            )

@@ -19,11 +19,11 @@ app = typer.Typer(help="Rules over source code.", invoke_without_command=True, n
 Root = Annotated[Path, typer.Option(help="The repository under test.", file_okay=False, exists=True)]
 
 
-def _policy(root: Path, console: Console) -> policies.Policy:
+def _policy(root: Path) -> policies.Policy:
     try:
         return policies.load(root)
     except policies.PolicyError as error:
-        console.print(str(error), markup=False, highlight=False)
+        Console(stderr=True).print(str(error), markup=False, highlight=False)
         raise typer.Exit(Exit.USAGE) from None
 
 
@@ -37,7 +37,7 @@ def rules(
     if context.invoked_subcommand:
         return
     console = Console()
-    policy = _policy(root, Console(stderr=True))
+    policy = _policy(root)
     chosen = tuple(rule for rule in policy.structure.rules if only in rule.name)
     if only and not chosen:
         Console(stderr=True).print(f"no structure rule's name holds {only!r}", markup=False)
@@ -63,7 +63,7 @@ def unresolved(
 ) -> None:
     """List the calls that no name leads to: tables, values, strings. Rules cannot see through them."""
     console = Console()
-    policy = _policy(root, Console(stderr=True))
+    policy = _policy(root)
     try:
         graph = CallGraph(Tree.read(root, policy.structure))
     except SourceError as error:
