@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from tokenline.cli.chat import chat
 from tokenline.cli.generate import generate, run
 from tokenline.cli.models import models
-from tokenline.cli.output import Interrupted, say
+from tokenline.cli.output import Interrupted, PipeClosed, say
 from tokenline.cli.serve import serve
 from tokenline.errors import RowError, TokenlineError
 
@@ -60,11 +59,8 @@ def _exit_code(arguments: list[str]) -> int:
             code = app(args=arguments, prog_name="tokenline", standalone_mode=False)
             if code == INTERRUPT_EXIT:  # typer makes this of a KeyboardInterrupt
                 raise Interrupted
-            sys.stdout.flush()
             return int(code or 0)
-        except BrokenPipeError:
-            # The reader has gone; what is still buffered must not fail again when Python flushes it at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except PipeClosed:
             return PIPE_EXIT
         except (Interrupted, KeyboardInterrupt):
             say("interrupted")

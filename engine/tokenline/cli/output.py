@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -11,15 +12,24 @@ class Interrupted(Exception):
     """Ctrl-C, after what there was to keep has been written."""
 
 
+class PipeClosed(Exception):
+    """Whoever read our stdout has gone, as `head` does."""
+
+
 def say(line: str) -> None:
     print(f"tokenline: {line}", file=sys.stderr, flush=True)
 
 
 def write(text: str) -> None:
     """Send text now, as UTF-8 whatever the locale, with its line ends as they are."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode())
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # What is still buffered must not fail once more when Python flushes it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise PipeClosed from None
 
 
 def write_json(value: Any) -> None:
