@@ -10,13 +10,14 @@ import contextlib
 import os
 import sys
 import time
+from typing import Protocol
 
 import msgspec
 
-from paritygate.arms.base import Arm, EngineAt
 from paritygate.arms.registry import make_arm
 from paritygate.bench.bandwidth import read_bandwidth
 from paritygate.bench.observation import Observation, Workload, gaps
+from paritygate.bench.peers import PEERS, make_peer
 from paritygate.case import Case
 from paritygate.stream import Stream
 
@@ -25,6 +26,18 @@ PROMPT = (
     "On the second day he wrote fourteen."
 )
 REPEATS = 3
+
+
+class Measured(Protocol):
+    """What is measured: an arm, or another engine that behaves like one."""
+
+    def open(self) -> None: ...
+
+    def generate(self, case: Case) -> Stream: ...
+
+    def reset(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class MeasurementError(Exception):
@@ -43,7 +56,7 @@ def _arrivals(stream: Stream, case: Case) -> tuple[int, ...]:
     return stream.arrivals_ns
 
 
-def observe(workload: Workload, arm: Arm) -> Observation:
+def observe(workload: Workload, arm: Measured) -> Observation:
     """Warm an arm up and measure prefill, time to first token and decode. Raises ArmError, MeasurementError."""
     started = time.perf_counter()
     arm.open()
@@ -104,7 +117,11 @@ def main() -> None:
     # Whatever a library prints must not reach the observation.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    arm = make_arm("observed", workload.kind, workload.options, EngineAt(model=workload.model))
+    arm: Measured
+    if workload.kind in PEERS:
+        arm = make_peer(workload.kind, workload.options, workload.model)
+    else:
+        arm = make_arm("observed", workload.kind, workload.options, workload.model)
     try:
         observation = observe(workload, arm)
     finally:
