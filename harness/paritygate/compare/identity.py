@@ -18,10 +18,23 @@ SETTINGS = (
 EXECUTION = ("backend", "device", "dtype", "threads", "prefill_size", "cache_reuse")
 
 
+def _flat(manifest: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    """The settings by name, those of a table each by its own; a greedy row draws nothing, so its seed is none."""
+    flat: dict[str, Any] = {}
+    for key in keys:
+        value = manifest.get(key)
+        if isinstance(value, dict):
+            greedy = value.get("temperature") == 0
+            flat |= {f"{key}.{name}": setting for name, setting in value.items() if not (greedy and name == "seed")}
+        elif key in manifest:
+            flat[key] = value
+    return flat
+
+
 def manifest_differences(reference: Stream, candidate: Stream, keys: tuple[str, ...]) -> dict[str, list[Any]]:
     """Settings that both manifests name and that differ."""
-    ours, theirs = reference.manifest, candidate.manifest
-    return {k: [ours[k], theirs[k]] for k in keys if k in ours and k in theirs and ours[k] != theirs[k]}
+    ours, theirs = _flat(reference.manifest, keys), _flat(candidate.manifest, keys)
+    return {name: [ours[name], theirs[name]] for name in ours if name in theirs and ours[name] != theirs[name]}
 
 
 def first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:

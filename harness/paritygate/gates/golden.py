@@ -129,7 +129,7 @@ class _Replay:
                 logprob_distance=distance,
                 min_margin=golden.min_margin,
                 counters=stream.counters,
-                manifest=stream.manifest,
+                manifests={self.name: stream.manifest},
             )
         yield self._distance_check(distances)
 
@@ -155,18 +155,25 @@ class _Replay:
         )
 
 
-def run(
+def replays(
     policy: Policy, root: Path, progress: Callable[[str], None], arms: ArmPool | None = None
 ) -> Iterator[Check]:
     """Every golden claim, its arms side by side."""
-    yield _store_check(policy, root)
     claims = [claim for claim in policy.claims.values() if isinstance(claim, GoldenClaim)]
     store = Store(root / policy.goldens.directory)
     every = tuple(case.name for case in policy.golden_cases(root))
     with pool_of(policy, arms) as pool:
-        replays = [
+        jobs = [
             (_Replay(policy, store, claim, arm, pool), claim.cases or every)
             for claim in claims
             for arm in claim.arms
         ]
-        yield from side_by_side([lambda r=r, c=c: r.checks(c, progress) for r, c in replays])
+        yield from side_by_side([lambda r=r, c=c: r.checks(c, progress) for r, c in jobs])
+
+
+def run(
+    policy: Policy, root: Path, progress: Callable[[str], None], arms: ArmPool | None = None
+) -> Iterator[Check]:
+    """The store's check, then every replay."""
+    yield _store_check(policy, root)
+    yield from replays(policy, root, progress, arms)

@@ -14,7 +14,7 @@ Job = Callable[[], Iterable[Check]]
 
 
 def side_by_side(jobs: list[Job]) -> Iterator[Check]:
-    """The checks of all jobs. The caller's interrupt stops what has not begun; what runs ends when its arm is stopped."""
+    """The checks of all jobs; leaving early starts no further job, and a job that runs ends with its arm."""
     checks: queue.SimpleQueue[Check | BaseException | None] = queue.SimpleQueue()
     stopped = threading.Event()
 

@@ -1,0 +1,105 @@
+"""`paritygate`: verify what a policy promises, and look after what that needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from paritygate import policy as policies
+from paritygate import report
+from paritygate.bench import cli as bench
+from paritygate.explain import NoEvidence, find, show
+from paritygate.gates.run import GATES, TIERS, applicable
+from paritygate.gates.run import verify as run_gates
+from paritygate.golden import cli as golden
+from paritygate.structure import cli as structure
+from paritygate.verdict import Check, Exit, Outcome
+
+STYLES = {
+    Outcome.PASS: "green",
+    Outcome.FAIL: "bold red",
+    Outcome.INCONCLUSIVE: "yellow",
+    Outcome.COULD_NOT_RUN: "magenta",
+}
+
+app = typer.Typer(help="Does every path still say the same thing, as fast as before?", no_args_is_help=True)
+app.add_typer(golden.app, name="golden")
+app.add_typer(structure.app, name="structure")
+app.add_typer(bench.app, name="bench")
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def _stop(what: str, code: Exit) -> typer.Exit:
+    errors.print(what, markup=False, highlight=False)
+    return typer.Exit(code)
+
+
+def _chosen(only: list[str], tier: str, policy: policies.Policy) -> tuple[str, ...]:
+    if tier not in TIERS:
+        raise _stop(f"no tier {tier!r}: there are {', '.join(TIERS)}", Exit.USAGE)
+    for gate in only:
+        if gate not in GATES:
+            raise _stop(f"no gate {gate!r}: there are {', '.join(GATES)}", Exit.USAGE)
+    return tuple(gate for gate in GATES if gate in only) if only else applicable(policy, tier)
+
+
+@app.command()
+def verify(
+    tier: Annotated[
+        str, typer.Option(help="fast leaves out what measures time; real is everything.")
+    ] = "real",
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Only this gate ({', '.join(GATES)}); repeatable.")
+    ] = None,
+    report_to: Annotated[
+        Path | None, typer.Option("--report", help="Where to leave report.json, junit.xml and index.html.")
+    ] = None,
+    root: Annotated[
+        Path, typer.Option(help="The repository under test.", file_okay=False, exists=True)
+    ] = Path(),
+) -> None:
+    """Run the gates. Exit: 0 pass, 1 a gate failed, 2 usage, 3 could not run, 4 inconclusive."""
+    try:
+        policy = policies.load(root)
+    except policies.PolicyError as error:
+        raise _stop(str(error), Exit.USAGE) from None
+    gates = _chosen(only or [], tier, policy)
+    said: list[str] = []
+    with console.status("starting") as status:
+
+        def on_check(check: Check) -> None:
+            if check.gate not in said:
+                said.append(check.gate)
+                console.rule(check.gate, style="dim")
+            style = STYLES[check.outcome]
+            console.print(f"[{style}]{check.verdict:15}[/] {check.name}  ", end="", highlight=False)
+            console.print(check.headline, style="dim", markup=False, highlight=False)
+
+        run = run_gates(policy, root, gates, tier=tier, progress=status.update, on_check=on_check)
+    if report_to is not None:
+        report.write(run, report_to)
+    report.print_table(run, console)
+    raise typer.Exit(run.exit)
+
+
+@app.command()
+def explain(
+    run: Annotated[Path, typer.Argument(help="A report's directory, or its report.json.")],
+    case: Annotated[str, typer.Argument(help="A check's name, or part of it.")],
+) -> None:
+    """Print the evidence of a check: both tokens, both top-2, the aligned diff, what the arm printed."""
+    try:
+        found = find(run, case)
+    except NoEvidence as error:
+        raise _stop(str(error), Exit.USAGE) from None
+    for check in found:
+        show(console, check)
+
+
+def main() -> None:
+    app()

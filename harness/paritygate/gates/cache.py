@@ -1,0 +1,170 @@
+"""The cache gate: what a hit says is what a cold run says, byte for byte, and the hit did reuse something."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from paritygate.arms.base import Arm, ArmError
+from paritygate.case import Case
+from paritygate.compare.comparison import Comparison
+from paritygate.compare.identity import EXECUTION, SETTINGS, compare, first_difference
+from paritygate.compare.reuse import partition_fault, reused
+from paritygate.gates.arm_pool import ArmPool, pool_of
+from paritygate.gates.lanes import side_by_side
+from paritygate.gates.replies import check_of, could_not_run, unless_unsteady
+from paritygate.policy import CacheClaim, Policy
+from paritygate.stream import Stream
+from paritygate.verdict import Check, Outcome, Verdict
+
+GATE = "cache"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`asked` is run cold; then, in an engine that remembers nothing, `before`, and `asked` once per name in `hits`."""
+
+    name: str
+    asked: Case
+    before: Case | None
+    hits: tuple[str, ...]
+
+
+def _bounded(case: Case, tokens: int) -> Case:
+    return msgspec.structs.replace(case, max_tokens=min(case.max_tokens, tokens))
+
+
+def _before_last_turn(case: Case) -> Case:
+    """The conversation up to the user message before the last."""
+    messages = case.messages or ()
+    users = [i for i, message in enumerate(messages) if message.role == "user"]
+    if len(users) < 2:
+        raise ArmError(f"case {case.name} has no second turn")
+    return msgspec.structs.replace(
+        case, name=f"{case.name} (earlier turn)", messages=messages[: users[-2] + 1]
+    )
+
+
+def scenarios(claim: CacheClaim, cases: dict[str, Case], arm: Arm) -> Iterator[Scenario]:
+    """What the claim asks of an arm. A shorter prompt needs the longer one's token ids, which the arm tells."""
+    for name in claim.repeat:
+        yield Scenario(name, _bounded(cases[name], claim.max_tokens), None, ("hit", "second-hit"))
+    for name in claim.turns:
+        case = _bounded(cases[name], claim.max_tokens)
+        yield Scenario(f"{name}-next-turn", case, _before_last_turn(case), ("hit",))
+    for name in claim.shorter_after_longer:
+        longer = _bounded(cases[name], claim.max_tokens)
+        tokens = arm.repeat(msgspec.structs.replace(longer, max_tokens=1), 1)[0].prompt_token_ids
+        if tokens is None or len(tokens) <= claim.shorter_tokens:
+            raise ArmError(
+                f"case {name} is not longer than {claim.shorter_tokens} tokens, or its ids are not told"
+            )
+        shorter = longer.with_token_ids(tokens[: claim.shorter_tokens], name=f"{name}-shorter")
+        yield Scenario(f"{name}-shorter-after-longer", shorter, longer, ("hit",))
+
+
+def _played(arm: Arm, scenario: Scenario) -> tuple[Stream, list[Stream]]:
+    if scenario.before is None:
+        cold, *hits = arm.repeat(scenario.asked, 1 + len(scenario.hits))
+        return cold, hits
+    cold = arm.repeat(scenario.asked, 1)[0]
+    arm.reset()
+    arm.generate(scenario.before)
+    return cold, [arm.generate(scenario.asked) for _ in scenario.hits]
+
+
+def explain(arm: Arm, scenario: Scenario, hit: Stream, floor: float) -> str:
+    """Whether the hit says what a cold run says of the prompt with a token fed twice, or left out, where it resumed."""
+    prompt, at = hit.prompt_token_ids, hit.usage.cached_tokens if hit.usage is not None else None
+    if prompt is None or at is None or not 0 < at < len(prompt):
+        return ""
+    for what, changed in (
+        (f"as if token {at} of the prompt had been fed twice: one token too many was reused",
+         prompt[: at + 1] + prompt[at:]),
+        (f"as if token {at - 1} of the prompt had been fed twice", prompt[:at] + prompt[at - 1 :]),
+        (f"as if token {at} of the prompt had been left out: one token too many was reused",
+         prompt[:at] + prompt[at + 1 :]),
+        (f"as if token {at - 1} of the prompt had been left out", prompt[: at - 1] + prompt[at:]),
+    ):  # fmt: skip
+        told = arm.repeat(scenario.asked.with_token_ids(changed), 1)[0]
+        if told.token_ids and told.token_ids == hit.token_ids:
+            return f"the hit answers {what}"
+    return ""
+
+
+def _judged(arm: Arm, scenario: Scenario, cold: Stream, hit: Stream, floor: float) -> Comparison:
+    # A cold run that asks again says the same logprobs, so a hit, which runs the same forwards, must too.
+    found = compare(cold, hit, floor=floor, settings=SETTINGS + EXECUTION, exact_logprobs=True)
+    reuse = reused(cold, hit)
+    details = found.details | {"reuse": reuse.details}
+    if found.verdict in (Verdict.DIVERGED, Verdict.LENGTH):
+        again = arm.repeat(scenario.asked, 1)[0]
+        if first_difference(cold.token_ids or (), again.token_ids or ()) is not None:
+            return unless_unsteady(found, arm, scenario.asked, cold, floor=floor)
+        why = [
+            partition_fault(cold, hit),
+            explain(arm, scenario, hit, floor),
+            f"the hit reused {reuse.details['cached_tokens'][1]} tokens and ran {reuse.details['prefill_pieces'][1]}",
+            f"the hit does not say what the cold run says: {found.headline}",
+        ]
+        return Comparison(found.verdict, "; ".join(part for part in why if part), details)
+    if found.verdict is not Verdict.IDENTICAL:
+        return Comparison(found.verdict, found.headline, details)
+    if reuse.verdict is not Verdict.HELD:
+        return Comparison(reuse.verdict, reuse.headline, details)
+    return Comparison(found.verdict, f"{found.headline}; {reuse.headline}", details)
+
+
+def _checks(
+    claim_name: str,
+    claim: CacheClaim,
+    arm_name: str,
+    cases: dict[str, Case],
+    policy: Policy,
+    arms: ArmPool,
+    progress: Callable[[str], None],
+) -> Iterator[Check]:
+    prefix = f"cache/{claim_name}/{arm_name}"
+    found_any = False
+    try:
+        with arms.use(arm_name) as arm:
+            for scenario in scenarios(claim, cases, arm):
+                found_any = True
+                progress(f"cache: {arm_name} {scenario.name}")
+                started = time.monotonic()
+                cold, hits = _played(arm, scenario)
+                for label, hit in zip(scenario.hits, hits, strict=True):
+                    yield check_of(
+                        GATE,
+                        f"{prefix}/{scenario.name}/{label}",
+                        _judged(arm, scenario, cold, hit, policy.goldens.margin_floor),
+                        seconds=time.monotonic() - started,
+                    )
+                    started = time.monotonic()
+    except ArmError as error:
+        arms.drop(arm_name)
+        yield could_not_run(GATE, f"{prefix}/setup", error)
+        return
+    if not found_any:
+        what = "the claim names no case: nothing was compared"
+        yield Check(GATE, f"{prefix}/setup", Outcome.FAIL, Verdict.NOT_RUN, what)
+
+
+def run(
+    policy: Policy, root: Path, progress: Callable[[str], None], arms: ArmPool | None = None
+) -> Iterator[Check]:
+    """Every cache claim, its arms side by side."""
+    cases = policy.all_cases(root)
+    claims = {name: claim for name, claim in policy.claims.items() if isinstance(claim, CacheClaim)}
+    with pool_of(policy, arms) as pool:
+        yield from side_by_side(
+            [
+                lambda n=name, c=claim, a=arm: _checks(n, c, a, cases, policy, pool, progress)
+                for name, claim in claims.items()
+                for arm in claim.arms
+            ]
+        )

@@ -1,0 +1,109 @@
+"""The identity gate: the arms of a claim say the same thing, byte for byte."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paritygate.arms.base import ArmError
+from paritygate.case import Case
+from paritygate.compare.arrivals import spread_of
+from paritygate.compare.identity import EXECUTION, SETTINGS, compare
+from paritygate.gates.arm_pool import ArmPool, pool_of
+from paritygate.gates.lanes import side_by_side
+from paritygate.gates.replies import check_of, could_not_run, unless_unsteady
+from paritygate.policy import IdentityClaim, Policy
+from paritygate.stream import Stream
+from paritygate.verdict import Check, Outcome, Verdict
+
+GATE = "identity"
+
+
+@dataclass
+class _Answers:
+    """What the arms of one claim said, by arm and case, as far as they have got."""
+
+    streams: dict[tuple[str, str], Stream] = field(default_factory=dict)
+    errors: dict[tuple[str, str], ArmError] = field(default_factory=dict)
+
+
+def _collect(
+    arm_name: str, cases: list[Case], arms: ArmPool, answers: _Answers, progress: Callable[[str], None]
+) -> Iterator[Check]:
+    """Ask one arm everything; yields nothing, because a comparison needs the others."""
+    for number, case in enumerate(cases, 1):
+        progress(f"identity: {arm_name} {number}/{len(cases)} {case.name}")
+        try:
+            with arms.use(arm_name) as arm:
+                answers.streams[arm_name, case.name] = arm.generate(case)
+        except ArmError as error:
+            arms.drop(arm_name)
+            answers.errors[arm_name, case.name] = error
+    yield from ()
+
+
+def _judge(
+    claim: str, first: str, other: str, case: Case, answers: _Answers, policy: Policy, arms: ArmPool
+) -> Check:
+    name, started = f"identity/{claim}/{other}/{case.name}", time.monotonic()
+    for arm in (first, other):
+        if error := answers.errors.get((arm, case.name)):
+            return could_not_run(GATE, name, error)
+    reference, candidate = answers.streams[first, case.name], answers.streams[other, case.name]
+    floor = policy.goldens.margin_floor
+    found = compare(reference, candidate, floor=floor, settings=SETTINGS + EXECUTION)
+    try:
+        for arm_name, stream in ((first, reference), (other, candidate)):
+            if found.verdict in (Verdict.DIVERGED, Verdict.LENGTH):
+                with arms.use(arm_name) as arm:
+                    found = unless_unsteady(found, arm, case, stream, floor=floor)
+    except ArmError as error:
+        return could_not_run(GATE, name, error)
+    return check_of(
+        GATE,
+        name,
+        found,
+        seconds=time.monotonic() - started,
+        manifests={first: reference.manifest, other: candidate.manifest},
+        counters={first: reference.counters, other: candidate.counters},
+    )
+
+
+def _arrivals(claim: str, arm: str, cases: list[Case], answers: _Answers) -> Check:
+    streams = [answers.streams[arm, case.name] for case in cases if (arm, case.name) in answers.streams]
+    found = spread_of(streams)
+    return check_of(GATE, f"identity/{claim}/{arm}/arrivals", found, seconds=0.0, passing=(Verdict.HELD,))
+
+
+def run(
+    policy: Policy, root: Path, progress: Callable[[str], None], arms: ArmPool | None = None
+) -> Iterator[Check]:
+    """Every identity claim: its arms are asked side by side, then compared with the first."""
+    every = policy.all_cases(root)
+    claims = {name: claim for name, claim in policy.claims.items() if isinstance(claim, IdentityClaim)}
+    with pool_of(policy, arms) as pool:
+        collected = {name: _Answers() for name in claims}
+        jobs = []
+        for name, claim in claims.items():
+            cases = [every[case] for case in claim.cases]
+            if not cases:
+                yield Check(
+                    GATE,
+                    f"identity/{name}",
+                    Outcome.FAIL,
+                    Verdict.NOT_RUN,
+                    "the claim has no case: nothing was compared",
+                )
+            for arm in claim.arms:
+                jobs.append(lambda a=arm, c=cases, n=name: _collect(a, c, pool, collected[n], progress))
+        yield from side_by_side(jobs)
+        for name, claim in claims.items():
+            cases = [every[case] for case in claim.cases]
+            for arm in claim.arms[1:]:
+                for case in cases:
+                    yield _judge(name, claim.arms[0], arm, case, collected[name], policy, pool)
+            for arm in claim.arms:
+                if policy.arms[arm].options.get("streamed"):
+                    yield _arrivals(name, arm, cases, collected[name])
