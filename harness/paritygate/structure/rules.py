@@ -69,9 +69,9 @@ class AbsentPattern(Rule, frozen=True, tag="absent-pattern"):
 class OnlyDefinedIn(Rule, frozen=True, tag="only-defined-in"):
     """Something is written in the files of `only_in` and nowhere else in `files`; it must be there.
 
-    One regular expression over whole identifiers says what: `defines` (a def, class or assigned name),
-    `compares` (an operand of an order or equality test, also under another name inside a function),
-    `computes` (an operand of arithmetic, `min`, `max`, `range` or a slice bound).
+    Regular expressions over whole identifiers say what: `defines` (a def, class or assigned name), `compares`
+    (an operand of an order or equality test, also under another name inside a function), `computes` (an operand
+    of arithmetic, `min`, `max`, `range` or a slice bound). What is handed to a function is that function's affair.
     """
 
     only_in: tuple[str, ...]
@@ -83,8 +83,8 @@ class OnlyDefinedIn(Rule, frozen=True, tag="only-defined-in"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if sum(map(bool, (self.defines, self.compares, self.computes))) != 1:
-            raise ValueError(f"rule {self.name!r}: give exactly one of defines, compares and computes")
+        if not (self.defines or self.compares or self.computes):
+            raise ValueError(f"rule {self.name!r}: give at least one of defines, compares and computes")
 
 
 class MustCall(Rule, frozen=True, tag="must-call"):

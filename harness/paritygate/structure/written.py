@@ -15,6 +15,7 @@ from paritygate.structure.source import Module, Tree
 from paritygate.structure.types import assigned
 
 ORDER = ast.Lt | ast.LtE | ast.Gt | ast.GtE | ast.Eq | ast.NotEq
+TRANSPARENT = {"len", "min", "max", "int", "abs", "sum", "getattr", "round", "divmod"}
 ARITHMETIC_CALLS = {"min", "max", "range", "divmod"}
 
 
@@ -103,8 +104,18 @@ def _mentioned(node: ast.AST, module: Module) -> Iterator[str]:
         yield node.arg
 
 
+def _operand(node: ast.AST) -> Iterator[ast.AST]:
+    # What is handed to another function is judged where that function tests or computes it.
+    pending = [node]
+    while pending:
+        inner = pending.pop()
+        yield inner
+        if not isinstance(inner, ast.Call) or dotted(inner.func) in TRANSPARENT:
+            pending += ast.iter_child_nodes(inner)
+
+
 def _identifiers(node: ast.AST) -> Iterator[str]:
-    for inner in ast.walk(node):
+    for inner in _operand(node):
         if isinstance(inner, ast.Name):
             yield inner.id
         elif isinstance(inner, ast.Attribute):
@@ -171,7 +182,7 @@ def _comparisons(module: Module, expression: re.Pattern[str]) -> Iterator[tuple[
 def _computations(module: Module, expression: re.Pattern[str]) -> Iterator[tuple[int, str]]:
     for node in ast.walk(module.tree):
         operands: list[ast.AST] = []
-        if isinstance(node, ast.BinOp):
+        if isinstance(node, ast.BinOp) and not isinstance(node.left, ast.Set | ast.List | ast.JoinedStr):
             operands = [node.left, node.right]
         elif isinstance(node, ast.AugAssign):
             operands = [node.target, node.value]
