@@ -7,6 +7,7 @@ vocabulary, so that any text runs through it in milliseconds.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +15,16 @@ import pytest
 import tokenizers
 import torch
 import transformers
+import uvicorn
+
 from tokenline.checkpoint.alias import resolve
 from tokenline.checkpoint.open import open_checkpoint
 from tokenline.client import Model
 from tokenline.models import FAMILIES
 from tokenline.models import Model as Network
 from tokenline.ops import BACKENDS, Ops, open_ops
+from tokenline.server.app import application
+from tokenline.server.listen import Server, bind
 
 TINY_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -84,6 +89,29 @@ def tiny(tiny_checkpoint: Path, backend: str) -> Iterator[Model]:
     """The tiny checkpoint, loaded, on each backend."""
     with Model(str(tiny_checkpoint), backend=backend, dtype="float32", threads=1) as model:
         yield model
+
+
+@pytest.fixture(scope="session")
+def tiny_torch(tiny_checkpoint: Path) -> Iterator[Model]:
+    """The tiny checkpoint for the transports, to which the backend is all the same."""
+    with Model(str(tiny_checkpoint), backend="torch", dtype="float32", threads=1) as model:
+        yield model
+
+
+@pytest.fixture(scope="session")
+def served_url(tiny_torch: Model) -> Iterator[str]:
+    """The tiny checkpoint behind HTTP, on a free port."""
+    ready = threading.Event()
+    with bind("127.0.0.1", 0) as listener:
+        config = uvicorn.Config(application(tiny_torch), log_level="warning", access_log=False, lifespan="off")
+        server = Server(config, ready.set)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        assert ready.wait(20)
+        host, port = listener.getsockname()
+        yield f"http://{host}:{port}"
+        server.should_exit = True
+        thread.join(20)
 
 
 @pytest.fixture
