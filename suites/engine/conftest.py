@@ -66,7 +66,9 @@ def tiny_oracle() -> transformers.LlamaForCausalLM:
 
 
 @pytest.fixture(scope="session")
-def tiny_checkpoint(tiny_oracle: transformers.LlamaForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_checkpoint(
+    tiny_oracle: transformers.LlamaForCausalLM, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The same weights as a Hugging Face directory, in several shards."""
     directory = tmp_path_factory.mktemp("checkpoints") / "tiny-llama"
     tiny_oracle.save_pretrained(directory, max_shard_size="200KB")
@@ -103,7 +105,9 @@ def served_url(tiny_torch: Model) -> Iterator[str]:
     """The tiny checkpoint behind HTTP, on a free port."""
     ready = threading.Event()
     with bind("127.0.0.1", 0) as listener:
-        config = uvicorn.Config(application(tiny_torch), log_level="warning", access_log=False, lifespan="off")
+        config = uvicorn.Config(
+            application(tiny_torch), log_level="warning", access_log=False, lifespan="off"
+        )
         server = Server(config, ready.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

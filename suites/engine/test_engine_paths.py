@@ -49,7 +49,9 @@ def forward(ops: Ops, network: Network, pieces: Sequence[Sequence[int]]) -> np.n
     return np.concatenate([ops.read([part])[0][0] for part in logits])
 
 
-def test_teacher_forced_logits_against_transformers(tiny: Model, tiny_oracle: transformers.LlamaForCausalLM) -> None:
+def test_teacher_forced_logits_against_transformers(
+    tiny: Model, tiny_oracle: transformers.LlamaForCausalLM
+) -> None:
     close(tiny.logits(PROMPT), reference(tiny_oracle, PROMPT))
 
 
@@ -76,7 +78,10 @@ def test_a_padded_row_of_a_batch_is_the_row_alone(
             for ours, theirs in zip(batch, caches, strict=True):
                 ours.extend(theirs)
     steps = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
-    said = [ops.read([net.logits(net.hidden(ops.array(np.asarray(s)[:, None]), batch))])[0] for s in np.transpose(steps)]
+    said = [
+        ops.read([net.logits(net.hidden(ops.array(np.asarray(s)[:, None]), batch))])[0]
+        for s in np.transpose(steps)
+    ]
     for index, prompt in enumerate(prompts):
         expected = reference(tiny_oracle, [*prompt, *steps[index]])[-3:]
         close(np.stack([step[index, 0] for step in said]), expected)
@@ -105,7 +110,12 @@ def test_cold_hit_second_hit_and_hit_after_eviction_are_the_same_bits(tiny: Mode
 
 def test_a_longer_prompt_reuses_whole_pieces_of_a_shorter_one_and_the_other_way(tiny: Model) -> None:
     long = [int(t) for t in np.random.default_rng(6).integers(0, 256, 1300)]
-    variants = {"long": long, "shorter": long[:700], "longer": [*long, 1, 2, 3], "other end": [*long[:1100], 9, 9]}
+    variants = {
+        "long": long,
+        "shorter": long[:700],
+        "longer": [*long, 1, 2, 3],
+        "other end": [*long[:1100], 9, 9],
+    }
     cold = {}
     for name, prompt in variants.items():
         tiny.reset_cache()
@@ -144,7 +154,12 @@ def test_the_cache_is_not_read_or_filled_when_a_request_declines(tiny: Model) ->
 def test_alone_joined_late_and_neighbours_left_say_the_same(tiny: Model) -> None:
     prompts = [PROMPT[:20], PROMPT[20:25], PROMPT[25:60], PROMPT[3:9]]
     lengths = [40, 6, 25, 33]
-    settings = [{}, {"temperature": 0.8, "seed": 4}, {"repetition_penalty": 1.3}, {"temperature": 1.1, "top_k": 9, "seed": 1}]
+    settings = [
+        {},
+        {"temperature": 0.8, "seed": 4},
+        {"repetition_penalty": 1.3},
+        {"temperature": 1.1, "top_k": 9, "seed": 1},
+    ]
     requests = [
         request_of(p, max_tokens=n, ignore_eos=True, logprobs=i, **s)
         for i, (p, n, s) in enumerate(zip(prompts, lengths, settings, strict=True))
@@ -168,7 +183,11 @@ def test_synchronous_says_what_pipelined_says(
     tiny: Model, tiny_checkpoint: Path, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKENLINE_SYNC", "1")
-    settings = [{}, {"repetition_penalty": 1.3, "penalty_window": 3}, {"temperature": 1.0, "seed": 2, "top_p": 0.9}]
+    settings = [
+        {},
+        {"repetition_penalty": 1.3, "penalty_window": 3},
+        {"temperature": 1.0, "seed": 2, "top_p": 0.9},
+    ]
     with Model(str(tiny_checkpoint), backend=backend, dtype="float32", threads=1) as synchronous:
         assert synchronous.manifest["pipelined"] is False
         assert tiny.manifest["pipelined"] is True
@@ -180,7 +199,9 @@ def test_synchronous_says_what_pipelined_says(
 
 
 def test_seeded_rows_repeat_and_unseeded_rows_tell_their_seed(tiny: Model) -> None:
-    one, two = (tiny.generate(PROMPT, max_tokens=20, temperature=1.0, seed=9, ignore_eos=True) for _ in range(2))
+    one, two = (
+        tiny.generate(PROMPT, max_tokens=20, temperature=1.0, seed=9, ignore_eos=True) for _ in range(2)
+    )
     assert one["token_ids"] == two["token_ids"]
     free = tiny.generate(PROMPT, max_tokens=20, temperature=1.0, ignore_eos=True)
     told = free["manifest"]["sampling"]["seed"]
@@ -189,7 +210,9 @@ def test_seeded_rows_repeat_and_unseeded_rows_tell_their_seed(tiny: Model) -> No
     assert free["token_ids"] != one["token_ids"]
 
 
-def test_penalties_see_the_token_just_sampled(tiny: Model, tiny_oracle: transformers.LlamaForCausalLM) -> None:
+def test_penalties_see_the_token_just_sampled(
+    tiny: Model, tiny_oracle: transformers.LlamaForCausalLM
+) -> None:
     """Step by step on the host, from transformers' logits and the history that is current, window 3."""
     tokens = list(PROMPT)
     for _ in range(48):

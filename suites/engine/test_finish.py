@@ -97,7 +97,12 @@ def test_an_unfinished_row_follows_the_cache_clear_cadence() -> None:
 @pytest.mark.parametrize(
     ("cause", "reason"),
     [("Eos", "stop"), ("StopSequence", "stop"), ("StructuredStop", "stop"), ("RepetitionLoop", "stop")]
-    + [("Length", "length"), ("ContextExhausted", "length"), ("GenerationBound", "length"), ("Error", "error")],
+    + [
+        ("Length", "length"),
+        ("ContextExhausted", "length"),
+        ("GenerationBound", "length"),
+        ("Error", "error"),
+    ],
 )
 def test_wire_reasons(cause: str, reason: str) -> None:
     assert wire_reason(FinishCause(cause)) == reason

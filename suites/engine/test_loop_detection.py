@@ -34,7 +34,9 @@ def test_a_period_over_the_bound_is_no_loop() -> None:
     [
         pytest.param("| a | 1 |\n| b | 2 |\n| c | 3 |\n| d | 4 |\n| e | 5 |\n| f | 6 |\n", id="table"),
         pytest.param("|------|------|------|\n| x | y | z |\n", id="table-rule"),
-        pytest.param("for i in range(10):\n    a[i] = b[i]\nfor j in range(10):\n    c[j] = d[j]\n", id="code"),
+        pytest.param(
+            "for i in range(10):\n    a[i] = b[i]\nfor j in range(10):\n    c[j] = d[j]\n", id="code"
+        ),
         pytest.param("1. one\n2. two\n3. three\n4. four\n5. five\n6. six\n7. seven\n8. eight\n", id="list"),
         pytest.param("10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25", id="numbers"),
         pytest.param("3.14159265358979323846264338327950288419716939937510582097", id="digits"),

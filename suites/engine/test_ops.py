@@ -30,13 +30,15 @@ def test_linear_and_embedding(ops: Ops) -> None:
     got = ops.linear(ops.array(x), ops.weight(weight), ops.array(bias))
     np.testing.assert_allclose(read(ops, got), x @ weight.T + bias, rtol=1e-5, atol=1e-5)
     ids = np.array([[4, 0, 4]])
-    np.testing.assert_array_equal(read(ops, ops.embedding(ops.array(ids), ops.weight(weight))), weight[ids])
+    np.testing.assert_array_equal(read(ops, ops.embedding(ops.array(ids), ops.table(weight))), weight[ids])
 
 
 def test_rms_norm(ops: Ops) -> None:
     x, weight = normal(2, 3, 16), normal(16)
     expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-5) * weight
-    np.testing.assert_allclose(read(ops, ops.rms_norm(ops.array(x), ops.array(weight), 1e-5)), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        read(ops, ops.rms_norm(ops.array(x), ops.array(weight), 1e-5)), expected, rtol=1e-5
+    )
 
 
 def test_rope_rotates_each_pair_of_halves(ops: Ops) -> None:
@@ -49,7 +51,9 @@ def test_rope_rotates_each_pair_of_halves(ops: Ops) -> None:
     np.testing.assert_allclose(got, np.concatenate([turned.real, turned.imag], -1), rtol=1e-5, atol=1e-6)
 
 
-def attention_by_hand(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray, scale: float) -> np.ndarray:
+def attention_by_hand(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray, scale: float
+) -> np.ndarray:
     groups = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, groups, 1).astype(np.float64), np.repeat(v, groups, 1).astype(np.float64)
     scores = np.where(seen, q @ k.swapaxes(-1, -2) * scale, -np.inf)
@@ -76,7 +80,9 @@ def test_attention_under_a_mask_of_its_own(ops: Ops) -> None:
 def test_swiglu(ops: Ops) -> None:
     x = normal(2, 1, 8)
     gate, up = np.split(x.astype(np.float64), 2, -1)
-    np.testing.assert_allclose(read(ops, ops.swiglu(ops.array(x))), gate / (1 + np.exp(-gate)) * up, rtol=1e-5)
+    np.testing.assert_allclose(
+        read(ops, ops.swiglu(ops.array(x))), gate / (1 + np.exp(-gate)) * up, rtol=1e-5
+    )
 
 
 def test_heads_and_back(ops: Ops) -> None:
@@ -99,13 +105,17 @@ def test_gather_scatter_take_concat(ops: Ops) -> None:
         read(ops, ops.gather(ops.float32(x), ops.array(indices))), np.take_along_axis(x, indices, -1)
     )
     before = ops.float32(x)
-    changed = read(ops, ops.scatter(before, ops.array(np.array([[0], [3]])), ops.float32(np.array([[7.0], [8.0]]))))
+    changed = read(
+        ops, ops.scatter(before, ops.array(np.array([[0], [3]])), ops.float32(np.array([[7.0], [8.0]])))
+    )
     expected = x.copy()
     expected[0, 0], expected[1, 3] = 7, 8
     np.testing.assert_array_equal(changed, expected)
     np.testing.assert_array_equal(read(ops, before), x)
     np.testing.assert_array_equal(read(ops, ops.take(ops.float32(x), [1, 0, 1])), x[[1, 0, 1]])
-    np.testing.assert_array_equal(read(ops, ops.concat([ops.float32(x), ops.float32(x)], 1)), np.concatenate([x, x], 1))
+    np.testing.assert_array_equal(
+        read(ops, ops.concat([ops.float32(x), ops.float32(x)], 1)), np.concatenate([x, x], 1)
+    )
 
 
 def test_softmaxes_and_row_reductions(ops: Ops) -> None:
@@ -113,7 +123,9 @@ def test_softmaxes_and_row_reductions(ops: Ops) -> None:
     expected = np.array([[1 / (1 + np.e), np.e / (1 + np.e), 0], [0.5, 0.5, 0]])
     np.testing.assert_allclose(read(ops, ops.softmax(ops.float32(x))), expected, atol=1e-6)
     with np.errstate(divide="ignore"):
-        np.testing.assert_allclose(read(ops, ops.log_softmax(ops.float32(x)))[0], np.log(expected[0]), atol=1e-6)
+        np.testing.assert_allclose(
+            read(ops, ops.log_softmax(ops.float32(x)))[0], np.log(expected[0]), atol=1e-6
+        )
     np.testing.assert_allclose(read(ops, ops.cumsum(ops.float32(expected))), expected.cumsum(-1), atol=1e-6)
     assert read(ops, ops.row_max(ops.float32(x))).tolist() == [[1.0], [700.0]]
 
@@ -138,7 +150,11 @@ def groups(bits: int) -> QuantizedArray:
 
 def test_dequantizing_by_hand() -> None:
     array = QuantizedArray(
-        np.array([[0, 1, 2, 15]], np.uint8), np.array([[0.5, 2.0]]), np.array([[-1.0, 1.0]]), bits=4, group_size=2
+        np.array([[0, 1, 2, 15]], np.uint8),
+        np.array([[0.5, 2.0]]),
+        np.array([[-1.0, 1.0]]),
+        bits=4,
+        group_size=2,
     )
     assert array.dequantize().tolist() == [[-1.0, -0.5, 5.0, 31.0]]
 
@@ -167,7 +183,9 @@ def test_mlx_packed_layout_is_its_own_affine_one(bits: int) -> None:
         np.array(ops.linear(mx.array(x), packed)), x @ value.dequantize().T, rtol=1e-3, atol=1e-3
     )
     ids = mx.array([[3, 15]])
-    np.testing.assert_allclose(np.array(ops.embedding(ids, packed))[0], value.dequantize()[[3, 15]], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        np.array(ops.embedding(ids, packed))[0], value.dequantize()[[3, 15]], rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,11 @@ def logits_of(rows: int, vocabulary: int = VOCABULARY) -> np.ndarray:
 
 
 def draw(
-    ops: Ops, logits: np.ndarray, rows: list[RowParameters], histories: Sequence[Sequence[int]] | None = None, at: int = 0
+    ops: Ops,
+    logits: np.ndarray,
+    rows: list[RowParameters],
+    histories: Sequence[Sequence[int]] | None = None,
+    at: int = 0,
 ) -> list[np.ndarray]:
     drawn = sample(ops, ops.float32(logits), rows, [at] * len(rows), histories or [[]] * len(rows))
     return ops.read(drawn.arrays())
@@ -67,32 +71,46 @@ def same_distribution(ours: np.ndarray, theirs: np.ndarray) -> None:
 @pytest.mark.parametrize("k", [1, 5, 49, 50])
 def test_top_k_against_transformers(ops: Ops, k: int) -> None:
     logits = logits_of(1)
-    same_distribution(processed(ops, logits, {"top_k": k}), oracle([transformers.TopKLogitsWarper(k)], logits))
+    same_distribution(
+        processed(ops, logits, {"top_k": k}), oracle([transformers.TopKLogitsWarper(k)], logits)
+    )
 
 
 @pytest.mark.parametrize("p", [0.05, 0.5, 0.9, 0.999])
 def test_top_p_against_transformers(ops: Ops, p: float) -> None:
     logits = logits_of(1)
-    same_distribution(processed(ops, logits, {"top_p": p}), oracle([transformers.TopPLogitsWarper(p)], logits))
+    same_distribution(
+        processed(ops, logits, {"top_p": p}), oracle([transformers.TopPLogitsWarper(p)], logits)
+    )
 
 
 @pytest.mark.parametrize("p", [0.01, 0.1, 0.6, 1.0])
 def test_min_p_against_transformers(ops: Ops, p: float) -> None:
     logits = logits_of(1)
-    same_distribution(processed(ops, logits, {"min_p": p}), oracle([transformers.MinPLogitsWarper(p)], logits))
+    same_distribution(
+        processed(ops, logits, {"min_p": p}), oracle([transformers.MinPLogitsWarper(p)], logits)
+    )
 
 
 def test_truncations_in_order_against_transformers(ops: Ops) -> None:
     logits = logits_of(1)
-    theirs = [transformers.TopKLogitsWarper(20), transformers.TopPLogitsWarper(0.8), transformers.MinPLogitsWarper(0.05)]
-    same_distribution(processed(ops, logits, {"top_k": 20, "top_p": 0.8, "min_p": 0.05}), oracle(theirs, logits))
+    theirs = [
+        transformers.TopKLogitsWarper(20),
+        transformers.TopPLogitsWarper(0.8),
+        transformers.MinPLogitsWarper(0.05),
+    ]
+    same_distribution(
+        processed(ops, logits, {"top_k": 20, "top_p": 0.8, "min_p": 0.05}), oracle(theirs, logits)
+    )
 
 
 @pytest.mark.parametrize("penalty", [0.5, 1.3, 2.0])
 def test_repetition_penalty_against_transformers(ops: Ops, penalty: float) -> None:
     logits, history = logits_of(1), [3, 7, 7, 9, 3, 20]
     theirs = oracle([transformers.RepetitionPenaltyLogitsProcessor(penalty)], logits, history)
-    same_distribution(processed(ops, logits, {"repetition_penalty": penalty, "penalty_window": -1}, history), theirs)
+    same_distribution(
+        processed(ops, logits, {"repetition_penalty": penalty, "penalty_window": -1}, history), theirs
+    )
 
 
 @pytest.mark.parametrize("window", [1, 3, 100])
@@ -191,7 +209,11 @@ def test_draws_follow_the_distribution(ops: Ops, settings: dict) -> None:
     parameters = [row(42, temperature=0.8, **settings)] * batch
     for start in range(0, 4000, batch):
         drawn = sample(
-            ops, ops.float32(np.repeat(logits, batch, 0)), parameters, range(start, start + batch), [[]] * batch
+            ops,
+            ops.float32(np.repeat(logits, batch, 0)),
+            parameters,
+            range(start, start + batch),
+            [[]] * batch,
         )
         draws += ops.read([drawn.tokens])[0].tolist()
     kept = np.isfinite(processed(ops, logits, settings))

@@ -35,6 +35,10 @@ class Tensors:
         self._taken.add(name)
         return array
 
+    def leave(self, name: str) -> None:
+        """Say that the matrix is known and not needed (a tied head that is stored all the same)."""
+        self._taken.add(name)
+
     def unused(self) -> list[str]:
         return sorted(self._names - self._taken)
 

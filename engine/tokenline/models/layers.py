@@ -95,19 +95,22 @@ class GatedMlp:
 
 
 class Embedding:
-    """Token embedding, which a tied head reads too."""
+    """Token embedding; a tied head is the same matrix."""
 
-    def __init__(self, ops: Ops, tensors: Tensors, name: str, vocabulary: int, width: int) -> None:
+    def __init__(
+        self, ops: Ops, tensors: Tensors, name: str, vocabulary: int, width: int, *, tied: bool
+    ) -> None:
         self._ops = ops
         matrix: HostArray = tensors.take(f"{name}.weight", (vocabulary, width))
-        self.weight: Weight = ops.weight(matrix)
+        self._table: Weight = ops.table(matrix)
+        self._head: Weight | None = ops.tied(self._table, matrix) if tied else None
 
     @property
-    def nbytes(self) -> int:
-        return self._ops.weight_bytes(self.weight)
+    def head_nbytes(self) -> int:
+        return 0 if self._head is None else self._ops.weight_bytes(self._head)
 
     def __call__(self, ids: Array) -> Array:
-        return self._ops.embedding(ids, self.weight)
+        return self._ops.embedding(ids, self._table)
 
     def head(self, x: Array) -> Array:
-        return self._ops.linear(x, self.weight)
+        return self._ops.linear(x, self._head)

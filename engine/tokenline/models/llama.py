@@ -98,14 +98,18 @@ class Llama:
         self._config = c = LlamaConfig.of(config)
         self.vocabulary_size = c.vocab_size
         self.context_length = context_length or c.max_position_embeddings
-        self._embedding = Embedding(ops, tensors, "model.embed_tokens", c.vocab_size, c.hidden_size)
+        tied = config.get("tie_word_embeddings", "lm_head.weight" not in tensors)
+        self._embedding = Embedding(
+            ops, tensors, "model.embed_tokens", c.vocab_size, c.hidden_size, tied=tied
+        )
         self._layers = [_Layer(ops, tensors, f"model.layers.{i}", c) for i in range(c.num_hidden_layers)]
         self._norm = RmsNorm(ops, tensors, "model.norm", c.hidden_size, c.rms_norm_eps)
-        tied = config.get("tie_word_embeddings", "lm_head.weight" not in tensors)
+        if tied:
+            tensors.leave("lm_head.weight")
         self._head = None if tied else Linear(ops, tensors, [("lm_head", c.vocab_size)], c.hidden_size)
         frequencies = inverse_frequencies(c.head_dim, c.rope_theta, c.rope_scaling)
         self._rope = RopeTable(ops, frequencies, self.context_length)
-        head_bytes = self._embedding.nbytes if self._head is None else self._head.nbytes
+        head_bytes = self._embedding.head_nbytes if self._head is None else self._head.nbytes
         self.weight_bytes = head_bytes + sum(layer.nbytes for layer in self._layers)
 
     def new_caches(self) -> list[LayerCache]:

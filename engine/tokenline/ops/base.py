@@ -57,6 +57,14 @@ class Ops(Protocol):
         """Move a checkpoint's matrix to the device, quantized where there is a fast path, else in `dtype`."""
         ...
 
+    def table(self, value: HostArray) -> Weight:
+        """A matrix whose rows `embedding` looks up."""
+        ...
+
+    def tied(self, table: Weight, value: HostArray) -> Weight:
+        """An embedding's matrix as `linear` takes it: the table itself where the kernels read both alike."""
+        ...
+
     def weight_bytes(self, weight: Weight) -> int: ...
 
     def free_unused(self) -> None:

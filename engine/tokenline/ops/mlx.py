@@ -79,6 +79,12 @@ class MlxOps:
         mx.eval(array)
         return array
 
+    def table(self, value: HostArray) -> mx.array | PackedWeight:
+        return self.weight(value)
+
+    def tied(self, table: mx.array | PackedWeight, value: HostArray) -> mx.array | PackedWeight:
+        return table
+
     def weight_bytes(self, weight: mx.array | PackedWeight) -> int:
         return weight.nbytes
 
