@@ -15,6 +15,7 @@ import torch
 import transformers
 from gguf import GGUFReader, GGUFWriter
 from gguf.quants import dequantize, quantize
+
 from tokenline.checkpoint import gguf
 from tokenline.checkpoint.arrays import QuantizedArray, dense, stack_rows
 from tokenline.checkpoint.hugging_face import SafetensorsFile
@@ -23,6 +24,7 @@ from tokenline.client import Model
 from tokenline.errors import CheckpointError
 from tokenline.models import FAMILIES
 from tokenline.models.rope import inverse_frequencies
+
 from gguf import GGMLQuantizationType as Kind  # isort: skip
 
 TOKENS = [1, 50, 7, 200, 33, 90, 12]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tokenline.client import Model, request_of
 from tokenline.errors import BackendError, CheckpointError, RequestError
 
@@ -24,7 +25,18 @@ def fresh(tiny_checkpoint: Path) -> Iterator[Model]:
 def test_a_result_has_the_documented_keys(tiny: Model) -> None:
     result = tiny.generate(PROMPT, max_tokens=4, ignore_eos=True)
     assert list(result) == (
-        "text prompt_token_ids token_ids logprobs finish_reason finish_cause usage timings manifest counters".split()
+        [
+            "text",
+            "prompt_token_ids",
+            "token_ids",
+            "logprobs",
+            "finish_reason",
+            "finish_cause",
+            "usage",
+            "timings",
+            "manifest",
+            "counters",
+        ]
     )
     assert result["prompt_token_ids"] == PROMPT
     assert result["usage"] == {

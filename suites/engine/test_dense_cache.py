@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from tokenline.cache import DenseCache
 from tokenline.cache.dense import GROWTH, capacity
 from tokenline.ops import Ops, open_ops

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+
 from tokenline.client import Model, request_of
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.models import Model as Network

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import pytest
+
 from tokenline.decode.finish import FinishCause, FinishInput, finish_step, tokens_left, wire_reason
 from tokenline.request import LoopDetection
 
@@ -96,8 +97,11 @@ def test_an_unfinished_row_follows_the_cache_clear_cadence() -> None:
 
 @pytest.mark.parametrize(
     ("cause", "reason"),
-    [("Eos", "stop"), ("StopSequence", "stop"), ("StructuredStop", "stop"), ("RepetitionLoop", "stop")]
-    + [
+    [
+        ("Eos", "stop"),
+        ("StopSequence", "stop"),
+        ("StructuredStop", "stop"),
+        ("RepetitionLoop", "stop"),
         ("Length", "length"),
         ("ContextExhausted", "length"),
         ("GenerationBound", "length"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tokenline.decode.loop_detection import detect_loop
 from tokenline.request import LoopDetection
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from tokenline.checkpoint.arrays import QuantizedArray
 from tokenline.errors import BackendError
 from tokenline.ops import Ops, open_ops

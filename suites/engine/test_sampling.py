@@ -11,6 +11,7 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tokenline.decode.sampling import RowParameters, sample, stages
 from tokenline.decode.sampling.draw import uniform
 from tokenline.ops import BACKENDS, Ops, open_ops
@@ -116,6 +117,7 @@ def test_repetition_penalty_against_transformers(ops: Ops, penalty: float) -> No
 @pytest.mark.parametrize("window", [1, 3, 100])
 def test_penalties_with_windows_against_mlx_lm(ops: Ops, window: int) -> None:
     from mlx_lm.sample_utils import make_logits_processors
+
     from tokenline.ops.mlx import mx
 
     logits, history = logits_of(1), [3, 7, 7, 9, 3, 20, 9, 9]

@@ -114,7 +114,9 @@ def test_special_tokens_in_text_are_text(parts: TextParts) -> None:
 
 
 def test_half_a_character_is_refused(parts: TextParts) -> None:
-    with pytest.raises(RequestError, match=r"half a character .* at position 2: send valid Unicode") as caught:
+    with pytest.raises(
+        RequestError, match=r"half a character .* at position 2: send valid Unicode"
+    ) as caught:
         parts.tokenizer.encode("ab\ud83d")
     assert caught.value.param == "prompt"
 

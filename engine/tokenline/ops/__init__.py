@@ -8,7 +8,7 @@ import platform
 from tokenline.errors import BackendError
 from tokenline.ops.base import Array, Ops, Weight, WorkCounters
 
-__all__ = ["Array", "BACKENDS", "DTYPES", "Ops", "Weight", "WorkCounters", "open_ops"]
+__all__ = ["BACKENDS", "DTYPES", "Array", "Ops", "Weight", "WorkCounters", "open_ops"]
 
 BACKENDS = ("torch", "mlx")
 DTYPES = ("auto", "float32", "bfloat16", "float16", "quantized")
