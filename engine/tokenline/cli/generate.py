@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +19,7 @@ from tokenline.request import Request, validate
 
 if TYPE_CHECKING:
     from tokenline.client import Model
+    from tokenline.generation import Generation
 
 # What a token id may be before the checkpoint, which knows, is open.
 UNKNOWN_VOCABULARY = 1 << 32
@@ -66,23 +71,34 @@ def run(
 def stream_answer(model: Model, request: Request, *, quiet: bool = False) -> dict[str, Any]:
     """The result, its text written as it comes; Ctrl-C cancels the row and still writes what it had said."""
     generation = model.submit(request)
-    written = 0
     try:
-        for event in generation:
-            if event.text and not quiet:
-                write(event.text)
-                written += len(event.text)
-    except KeyboardInterrupt:
-        pass  # the answer ends here; it is said below
+        with _interrupt_cancels(generation):
+            for event in generation:
+                if event.text and not quiet:
+                    write(event.text)
     finally:
         generation.cancel()
     result = generation.result()
-    if not quiet:
-        # An interrupt may fall between taking an event and writing it.
-        write(result["text"][written:])
     if result["finish_reason"] == "error":
         raise RowError(result["error"])
     return result
+
+
+@contextlib.contextmanager
+def _interrupt_cancels(generation: Generation) -> Iterator[None]:
+    """Ctrl-C ends the row, and its events say so: an exception could fall between writing a text and knowing it.
+    A second Ctrl-C is an exception.
+    """
+
+    def cancel(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        generation.cancel()
+
+    before = signal.signal(signal.SIGINT, cancel)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _answer(options: ModelOptions, request: Request, *, as_json: bool, repeat: int) -> None:
