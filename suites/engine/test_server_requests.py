@@ -139,6 +139,23 @@ def test_bodies_that_are_no_request(http: httpx.Client, path: str, content: byte
     error_of(http.post(path, content=content), 400)
 
 
+@pytest.mark.parametrize("depth", [100, 400, 700, 900, 980])
+@pytest.mark.parametrize("field", ["chat_template_kwargs", "messages"])
+def test_deep_nesting(http: httpx.Client, field: str, depth: int) -> None:
+    """Deep enough for one stage and too deep for the next, wherever that is."""
+    nest = '{"a":' * depth + "1" + "}" * depth
+    body = dict(HI)
+    if field == "messages":
+        calls = f'[{{"role":"assistant","tool_calls":[{nest}]}}]'
+        content = json.dumps({**body, "messages": "HERE"}).replace('"HERE"', calls)
+    else:
+        content = json.dumps({**body, field: "HERE"}).replace('"HERE"', nest)
+    response = http.post(CHAT, content=content)
+    if response.status_code != 200:
+        error_of(response, 400)
+    assert depth > 100 or response.status_code == 200
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

@@ -156,7 +156,7 @@ def chat_requests(body: ChatBody) -> list[Request]:
 
 def _request(body: CommonBody, index: int, **fields: Any) -> Request:
     seed = None if body.seed is None or index == 0 else (body.seed + index) % SEEDS
-    sampling = {
+    sampling: dict[str, Any] = {
         "temperature": body.temperature,
         "top_k": body.top_k,
         "top_p": body.top_p,
@@ -174,7 +174,7 @@ def _request(body: CommonBody, index: int, **fields: Any) -> Request:
             loop = LoopDetection()
         case Loop() as given:
             loop = LoopDetection(**msgspec.structs.asdict(given))
-    given_fields = {"ignore_eos": body.ignore_eos, "cache_prompt": body.cache_prompt}
+    given_fields: dict[str, Any] = {"ignore_eos": body.ignore_eos, "cache_prompt": body.cache_prompt}
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return Request(
         sampling=Sampling(**{name: value for name, value in sampling.items() if value is not None}),

@@ -123,8 +123,13 @@ class ChatTemplate:
         One difference: a special token written inside a message (`<|im_end|>`) is text there, so that nobody
         can end their own turn and speak as somebody else.
         """
-        guard = ChatGuard(tokenizer, self.source, [list(messages), kwargs])
-        messages, kwargs = guard.marked(list(messages)), guard.marked(kwargs)
+        try:
+            guard = ChatGuard(tokenizer, self.source, [list(messages), kwargs])
+            messages, kwargs = guard.marked(list(messages)), guard.marked(kwargs)
+        except RecursionError:
+            raise RequestError(
+                "the messages are nested too deeply", "send flatter ones", param="messages"
+            ) from None
         text = self.render(messages, **kwargs)
         token_ids = guard.encode(text)
         return ChatPrompt(token_ids, self._message_ends(guard, text, token_ids, messages, kwargs))
@@ -134,7 +139,7 @@ class ChatTemplate:
         guard: ChatGuard,
         text: str,
         token_ids: list[int],
-        messages: list[dict[str, Any]],
+        messages: Sequence[dict[str, Any]],
         kwargs: dict[str, Any],
     ) -> list[int]:
         ends: list[int] = []
