@@ -46,10 +46,10 @@ class Engine:
     def open(self, row: Row) -> None:
         """Start a row: adopt what the prompt cache has of it and lay out the rest of its plan."""
         copied = self._ops.counters.bytes_copied
-        count, caches = 0, []
+        count = 0
         if row.request.cache_prompt:
-            count, caches = self._prompt_cache.adopt(self._namespace, row.prompt, row.plan)
-        row.caches = caches or self._model.new_caches()
+            count, row.caches = self._prompt_cache.adopt(self._namespace, row.prompt, row.plan)
+        row.caches = row.caches or self._model.new_caches()
         row.pieces = row.plan.after_hit(count).pieces()
         row.counters.cached_tokens = count
         row.counters.bytes_copied += self._ops.counters.bytes_copied - copied

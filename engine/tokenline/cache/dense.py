@@ -39,14 +39,15 @@ class DenseCache:
 
     def update(self, keys: Array, values: Array) -> tuple[Array, Array]:
         start, self.length = self.length, self.length + keys.shape[2]
-        if self._keys is None or capacity(self.length) != self._keys.shape[2]:
-            self._keys = self._resized(self._keys, start, keys.shape[0])
-            self._values = self._resized(self._values, start, keys.shape[0])
-        self._keys[:, :, start : self.length] = keys
-        self._values[:, :, start : self.length] = values
-        return self._keys[:, :, : self.length], self._values[:, :, : self.length]
+        self._keys = held_keys = self._resized(self._keys, start, keys.shape[0])
+        self._values = held_values = self._resized(self._values, start, keys.shape[0])
+        held_keys[:, :, start : self.length] = keys
+        held_values[:, :, start : self.length] = values
+        return held_keys[:, :, : self.length], held_values[:, :, : self.length]
 
     def _resized(self, buffer: Array | None, filled: int, rows: int) -> Array:
+        if buffer is not None and buffer.shape[2] == capacity(self.length):
+            return buffer
         grown = self._ops.zeros((rows, self._heads, capacity(self.length), self._size))
         if buffer is not None:
             grown[:, :, :filled] = buffer[:, :, :filled]

@@ -53,16 +53,13 @@ def map_rows(array: HostArray, change: Callable[[np.ndarray], np.ndarray]) -> Ho
 
 def stack_rows(arrays: list[HostArray]) -> HostArray:
     """Concatenate along axis 0, quantized only where all are, in the same groups."""
-    first = arrays[0]
-    if isinstance(first, QuantizedArray) and all(
-        isinstance(a, QuantizedArray) and (a.bits, a.group_size) == (first.bits, first.group_size)
-        for a in arrays
-    ):
+    quantized = [array for array in arrays if isinstance(array, QuantizedArray)]
+    if len(quantized) == len(arrays) and len({(array.bits, array.group_size) for array in quantized}) == 1:
         return QuantizedArray(
-            np.concatenate([a.codes for a in arrays]),
-            np.concatenate([a.scales for a in arrays]),
-            np.concatenate([a.biases for a in arrays]),
-            first.bits,
-            first.group_size,
+            np.concatenate([array.codes for array in quantized]),
+            np.concatenate([array.scales for array in quantized]),
+            np.concatenate([array.biases for array in quantized]),
+            quantized[0].bits,
+            quantized[0].group_size,
         )
-    return np.concatenate([dense(a) for a in arrays])
+    return np.concatenate([dense(array) for array in arrays])

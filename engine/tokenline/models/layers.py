@@ -23,7 +23,7 @@ class Linear:
         )
         self._bias: Array | None = None
         if bias:
-            self._bias = ops.array(stack_rows([tensors.take(f"{n}.bias", (r,)) for n, r in parts]))
+            self._bias = ops.array(dense(stack_rows([tensors.take(f"{n}.bias", (r,)) for n, r in parts])))
 
     @property
     def nbytes(self) -> int:

@@ -122,7 +122,7 @@ class MlxOps:
 
     def rope(self, x: mx.array, cos: mx.array, sin: mx.array) -> mx.array:
         half = x.shape[-1] // 2
-        turned = mx.concatenate((-x[..., half:], x[..., :half]), axis=-1)
+        turned = mx.concatenate([-x[..., half:], x[..., :half]], axis=-1)
         return (x * cos + turned * sin).astype(x.dtype)
 
     def attention(self, q: mx.array, k: mx.array, v: mx.array, mask: Any, scale: float) -> mx.array:

@@ -135,14 +135,12 @@ class TorchOps:
         return (x * cos + turned * sin).to(x.dtype)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | str | None, scale: float) -> Tensor:
-        causal = mask == "causal" if isinstance(mask, str) else False
-        if causal and q.shape[2] != k.shape[2]:
+        if isinstance(mask, str) and q.shape[2] == k.shape[2]:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
+        if isinstance(mask, str):
             # torch's is_causal aligns the first query with the first key; ours are the last of the keys.
             queries, keys = q.shape[2], k.shape[2]
-            seen = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril_(keys - queries)
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale, enable_gqa=True)
-        if causal:
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
+            mask = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril_(keys - queries)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
