@@ -9,11 +9,11 @@ from paritygate.verdict import Verdict
 # Of the time that the tokens took, how much the arrivals must span. Two tokens may share an event, and the last
 # events may be sent together, so not all of it.
 SPAN = 0.5
-PIECES = 4
+PIECES = 16
 
 
 def spread_of(streams: list[Stream]) -> Comparison:
-    """HELD where every streamed answer of at least PIECES pieces arrived over the time that it was decoded in."""
+    """HELD where every streamed answer of at least PIECES tokens arrived over the time that it was decoded in."""
     rows = []
     for stream in streams:
         arrivals, decode_ns = stream.arrivals_ns, sum(stream.timings.get("token_ns", ()))

@@ -33,6 +33,9 @@ class ArmPool:
             arm = make_arm(name, spec.kind, spec.options, location)
         self._open[name] = arm
         arm.open()
+        if self._closed:
+            arm.close()
+            raise ArmError(f"arm {name} was stopped as it started: the run is over")
         return arm
 
     @contextmanager
@@ -46,7 +49,12 @@ class ArmPool:
                 except ArmError:
                     self.drop(name)
                     raise
-            yield arm
+            try:
+                yield arm
+            finally:
+                # An arm that was being started, or restarted, when the pool was closed had nothing to stop yet.
+                if self._closed:
+                    arm.close()
 
     def drop(self, name: str) -> None:
         """Stop an arm that failed; the next use starts it again."""
