@@ -133,6 +133,12 @@ def checkpoint_path() -> Path:
 
 
 @pytest.fixture(scope="session")
+def gguf_oracle(checkpoint_path: Path) -> transformers.PreTrainedTokenizerFast:
+    """SmolLM2's tokenizer as transformers reads it from the same file, which takes it ten seconds."""
+    return transformers.AutoTokenizer.from_pretrained(checkpoint_path.parent, gguf_file=checkpoint_path.name)
+
+
+@pytest.fixture(scope="session")
 def torch_model(checkpoint_path: Path) -> Iterator[Model]:
     with Model(str(checkpoint_path), backend="torch", dtype="float32", threads=1) as model:
         yield model

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from tokenline.cli import main
 from tokenline.client import Model
+from tokenline.generation import Generation
+from tokenline.request import Request
+from tokenline.row import Event
 
 TOKENLINE = [sys.executable, "-c", "from tokenline.cli import main; main()"]
 PROMPT = "Once upon a time 日本"
@@ -277,6 +280,39 @@ def test_inspect_says_what_a_checkpoint_is(tokenline: Any, tiny_checkpoint: Path
     assert said["config"]["hidden_size"] == 64
     for name in ("weights_hash", "tokenizer_hash", "template_hash"):
         assert said[name] == tiny_torch.manifest[name]
+
+
+class FailingModel:
+    """Its rows say something and then fail, as a row does whose forward broke."""
+
+    RESULT: ClassVar[dict[str, Any]] = {
+        "text": "half an ans",
+        "finish_reason": "error",
+        "error": "the step failed",
+    }
+
+    def submit(self, _: Request) -> Generation:
+        generation = Generation()
+        generation.emit(Event(index=0, token_id=1, text="half an ans"))
+        generation.emit(Event(result=self.RESULT))
+        return generation
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def test_a_row_that_fails_is_told_apart_from_bad_input(
+    tokenline: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokenline.load", lambda *_, **__: FailingModel())
+    ran = tokenline("generate", "-m", "x", "-p", "a")
+    assert (ran.code, ran.out, ran.err) == (1, b"half an ans", "tokenline: the step failed\n")
+    ran = tokenline("run", "-m", "x", "-p", "a", "--json")
+    assert (ran.code, json.loads(ran.out), ran.err) == (
+        1,
+        FailingModel.RESULT,
+        "tokenline: the step failed\n",
+    )
 
 
 def endless(model: list[str], *options: str) -> subprocess.Popen[bytes]:

@@ -83,7 +83,7 @@ def test_template_features_are_transformers(parts: TextParts, oracle: Any) -> No
     )
 
 
-def test_the_real_checkpoints_template(checkpoint_path: Path) -> None:
+def test_the_real_checkpoints_template(checkpoint_path: Path, gguf_oracle: Any) -> None:
     import gguf
 
     from tokenline.checkpoint.gguf_tokenizer import gguf_text_parts
@@ -96,7 +96,7 @@ def test_the_real_checkpoints_template(checkpoint_path: Path) -> None:
     )
     assert parts.template is not None
     for messages in ([{"role": "user", "content": "Why is the sky blue?"}], CONVERSATION):
-        assert parts.template.prompt(parts.tokenizer, messages).token_ids == oracle_ids(oracle, messages)
+        assert parts.template.prompt(parts.tokenizer, messages).token_ids == oracle_ids(gguf_oracle, messages)
 
 
 INJECTIONS = [

@@ -9,9 +9,9 @@ from typing import Any
 import gguf
 import pytest
 import sentencepiece
-import transformers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from tokenline.checkpoint.gguf_tokenizer import TokenType, gguf_text_parts
 from tokenline.checkpoint.parts import TextParts
@@ -59,22 +59,19 @@ def parts(metadata: dict[str, Any]) -> TextParts:
     return gguf_text_parts(metadata)
 
 
-@pytest.fixture(scope="module")
-def oracle(checkpoint_path: Path) -> transformers.PreTrainedTokenizerFast:
-    return transformers.AutoTokenizer.from_pretrained(checkpoint_path.parent, gguf_file=checkpoint_path.name)
-
-
 @pytest.mark.parametrize("text", TEXTS)
-def test_ids_are_transformers(parts: TextParts, oracle: Any, text: str) -> None:
-    ids = oracle(text).input_ids
+def test_ids_are_transformers(parts: TextParts, gguf_oracle: Any, text: str) -> None:
+    ids = gguf_oracle(text).input_ids
     assert parts.tokenizer.encode(text, parse_special=True) == ids
-    assert parts.tokenizer.decode(ids) == oracle.decode(ids, skip_special_tokens=True)
+    assert parts.tokenizer.decode(ids) == gguf_oracle.decode(ids, skip_special_tokens=True)
 
 
 @given(text=st.text(st.characters(exclude_categories=["Nd", "Nl", "No", "Cs"]), max_size=80))
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_ids_of_any_text_without_digits_are_transformers(parts: TextParts, oracle: Any, text: str) -> None:
-    assert parts.tokenizer.encode(text, parse_special=True) == oracle(text).input_ids
+def test_ids_of_any_text_without_digits_are_transformers(
+    parts: TextParts, gguf_oracle: Any, text: str
+) -> None:
+    assert parts.tokenizer.encode(text, parse_special=True) == gguf_oracle(text).input_ids
 
 
 @pytest.mark.parametrize("text", LLAMA_CPP)
@@ -82,12 +79,10 @@ def test_ids_are_llama_cpps(parts: TextParts, text: str) -> None:
     assert parts.tokenizer.encode(text) == LLAMA_CPP[text]
 
 
-def test_every_tokens_bytes_are_transformers(parts: TextParts, oracle: Any) -> None:
-    byte_of = {
-        character: byte for byte, character in transformers.convert_slow_tokenizer.bytes_to_unicode().items()
-    }
-    for token_id, token in enumerate(oracle.convert_ids_to_tokens(range(len(oracle)))):
-        if token_id not in oracle.all_special_ids and not parts.tokenizer.is_special(token_id):
+def test_every_tokens_bytes_are_transformers(parts: TextParts, gguf_oracle: Any) -> None:
+    byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
+    for token_id, token in enumerate(oracle.convert_ids_to_tokens(range(len(gguf_oracle)))):
+        if token_id not in gguf_oracle.all_special_ids and not parts.tokenizer.is_special(token_id):
             assert parts.tokenizer.token_bytes(token_id) == bytes(byte_of[character] for character in token)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tokenline.cli.generate import stream_answer
+from tokenline.cli.generate import raise_if_failed, stream_answer
 from tokenline.cli.options import ModelOptions, SamplingOptions, takes_options
 from tokenline.cli.output import Interrupted, say, write
 from tokenline.errors import RequestError
@@ -47,6 +47,7 @@ def chat(
                 say(str(error))
                 continue
             write("\n")
+            raise_if_failed(result)
             if result["finish_reason"] == "cancelled" and not interactive:
                 raise Interrupted
             messages = [*turn, {"role": "assistant", "content": result["text"]}]

@@ -78,10 +78,13 @@ def stream_answer(model: Model, request: Request, *, quiet: bool = False) -> dic
                     write(event.text)
     finally:
         generation.cancel()
-    result = generation.result()
+    return generation.result()
+
+
+def raise_if_failed(result: dict[str, Any]) -> None:
+    """RowError for a row that the engine ended; what it had said until then has been written."""
     if result["finish_reason"] == "error":
         raise RowError(result["error"])
-    return result
 
 
 @contextlib.contextmanager
@@ -115,6 +118,7 @@ def _answer(options: ModelOptions, request: Request, *, as_json: bool, repeat: i
                 write("\n")
             if result["finish_reason"] == "cancelled":
                 raise Interrupted
+            raise_if_failed(result)
             if not as_json and sys.stderr.isatty():
                 say(_summary(result))
     finally:
