@@ -91,9 +91,6 @@ def test_the_real_checkpoints_template(checkpoint_path: Path, gguf_oracle: Any) 
     parts = gguf_text_parts(
         {name: field.contents() for name, field in gguf.GGUFReader(checkpoint_path).fields.items()}
     )
-    oracle = transformers.AutoTokenizer.from_pretrained(
-        checkpoint_path.parent, gguf_file=checkpoint_path.name
-    )
     assert parts.template is not None
     for messages in ([{"role": "user", "content": "Why is the sky blue?"}], CONVERSATION):
         assert parts.template.prompt(parts.tokenizer, messages).token_ids == oracle_ids(gguf_oracle, messages)

@@ -81,7 +81,7 @@ def test_ids_are_llama_cpps(parts: TextParts, text: str) -> None:
 
 def test_every_tokens_bytes_are_transformers(parts: TextParts, gguf_oracle: Any) -> None:
     byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
-    for token_id, token in enumerate(oracle.convert_ids_to_tokens(range(len(gguf_oracle)))):
+    for token_id, token in enumerate(gguf_oracle.convert_ids_to_tokens(range(len(gguf_oracle)))):
         if token_id not in gguf_oracle.all_special_ids and not parts.tokenizer.is_special(token_id):
             assert parts.tokenizer.token_bytes(token_id) == bytes(byte_of[character] for character in token)
 
