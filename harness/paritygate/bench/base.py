@@ -37,6 +37,8 @@ def choose_base(root: Path, wanted: str = "") -> Base:
     Raises NoBase when there is none, BenchError when the one asked for, or the history, is not here.
     """
     wanted = wanted or os.environ.get("PARITYGATE_BASE", "")
+    if wanted and not wanted.strip("0"):
+        wanted = ""  # how GitHub spells "there was no commit before this push"
     head = _commit(root, "HEAD")
     if head is None:
         raise NoBase("this is no git checkout, or one without a commit")
