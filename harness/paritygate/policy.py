@@ -94,13 +94,15 @@ class IdentityClaim(_Table, frozen=True, kw_only=True, tag_field="kind", tag="id
 class CacheClaim(_Table, frozen=True, kw_only=True, tag_field="kind", tag="cache"):
     """Cold, hit and second hit are identical, and the hits did reuse tokens.
 
-    `repeat` cases run three times; a `shorter_after_longer` case runs whole, then cut to `shorter_tokens`; a `turns`
-    case runs up to its last but one user message, then whole.
+    `repeat` cases run three times. A `turns` case runs up to its last but one user message, then whole. A
+    `shorter_after_longer` case runs whole, then cut to `shorter_tokens`; a `changed_end` case runs cut to as many, then
+    with another token just before its last, where a state that is adopted one token too far is wrong.
     """
 
     arms: tuple[str, ...]
     repeat: tuple[str, ...]
     shorter_after_longer: tuple[str, ...] = ()
+    changed_end: tuple[str, ...] = ()
     shorter_tokens: int = 0
     turns: tuple[str, ...] = ()
     max_tokens: int = 16
@@ -229,7 +231,7 @@ def _check_names(reader: _Reader, policy: Policy, known_cases: set[str]) -> None
         for arm in claim.arms:
             if arm not in policy.arms:
                 raise reader.error(("claims", name, "arms"), f"no arm is named {arm!r}")
-        for field in ("cases", "repeat", "shorter_after_longer", "turns"):
+        for field in ("cases", "repeat", "shorter_after_longer", "changed_end", "turns"):
             for case in getattr(claim, field, ()):
                 if case not in known_cases:
                     raise reader.error(("claims", name, field), f"no case is named {case!r}")

@@ -52,7 +52,7 @@ def test_what_is_no_evidence_is_refused(other: np.ndarray, why: str) -> None:
 def test_equal_logits_are_the_same_arm_twice() -> None:
     same = np.array([[1.0, 2.0]])
     assert judge(distance(same, same), ENVELOPE).verdict is Verdict.NOT_RUN
-    assert judge(distance(same, same + [[0.0, 1e-6]]), ENVELOPE).verdict is Verdict.WITHIN_ENVELOPE
+    assert judge(distance(same, same + np.array([0.0, 1e-6])), ENVELOPE).verdict is Verdict.WITHIN_ENVELOPE
 
 
 def test_forks_are_ties_only_where_both_sides_are_close(stream: Make) -> None:

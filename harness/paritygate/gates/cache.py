@@ -49,22 +49,34 @@ def _before_last_turn(case: Case) -> Case:
     )
 
 
+def _cut(case: Case, claim: CacheClaim, arm: Arm) -> Case:
+    """The case over the first `shorter_tokens` of its prompt, whose ids the arm tells."""
+    tokens = arm.repeat(msgspec.structs.replace(case, max_tokens=1), 1)[0].prompt_token_ids
+    if tokens is None or len(tokens) <= claim.shorter_tokens or claim.shorter_tokens < 3:
+        raise ArmError(
+            f"case {case.name} cannot be cut to {claim.shorter_tokens} tokens, or its ids are not told"
+        )
+    return _bounded(case, claim.max_tokens).with_token_ids(
+        tokens[: claim.shorter_tokens], name=f"{case.name}-cut"
+    )
+
+
 def scenarios(claim: CacheClaim, cases: dict[str, Case], arm: Arm) -> Iterator[Scenario]:
-    """What the claim asks of an arm. A shorter prompt needs the longer one's token ids, which the arm tells."""
+    """What the claim asks of an arm."""
     for name in claim.repeat:
         yield Scenario(name, _bounded(cases[name], claim.max_tokens), None, ("hit", "second-hit"))
     for name in claim.turns:
         case = _bounded(cases[name], claim.max_tokens)
         yield Scenario(f"{name}-next-turn", case, _before_last_turn(case), ("hit",))
     for name in claim.shorter_after_longer:
-        longer = _bounded(cases[name], claim.max_tokens)
-        tokens = arm.repeat(msgspec.structs.replace(longer, max_tokens=1), 1)[0].prompt_token_ids
-        if tokens is None or len(tokens) <= claim.shorter_tokens:
-            raise ArmError(
-                f"case {name} is not longer than {claim.shorter_tokens} tokens, or its ids are not told"
-            )
-        shorter = longer.with_token_ids(tokens[: claim.shorter_tokens], name=f"{name}-shorter")
+        longer, shorter = _bounded(cases[name], claim.max_tokens), _cut(cases[name], claim, arm)
         yield Scenario(f"{name}-shorter-after-longer", shorter, longer, ("hit",))
+    for name in claim.changed_end:
+        cut = _cut(cases[name], claim, arm)
+        tokens = cut.prompt_token_ids or ()
+        other = next(token for token in tokens if token != tokens[-2])
+        changed = cut.with_token_ids((*tokens[:-2], other, tokens[-1]), name=f"{name}-changed")
+        yield Scenario(f"{name}-changed-end", changed, cut, ("hit",))
 
 
 def _played(arm: Arm, scenario: Scenario) -> tuple[Stream, list[Stream]]:
