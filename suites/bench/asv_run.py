@@ -15,13 +15,13 @@ from paritygate.bench.pairs import BenchError, git
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def asv(*words: str) -> None:
+def asv(*words: str, quiet: bool = False) -> None:
     """Run asv with the interpreter of this environment; its failure is ours."""
     # Threads are set before numpy and torch size their pools.
     environment = os.environ | dict.fromkeys(
         ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
     )
-    done = subprocess.run([sys.executable, "-m", "asv", *words], cwd=ROOT, env=environment)
+    done = subprocess.run([sys.executable, "-m", "asv", *words], cwd=ROOT, env=environment, capture_output=quiet)
     if done.returncode:
         sys.exit(f"asv {words[0]} ended with {done.returncode}")
 
@@ -52,7 +52,7 @@ def main() -> None:
     commits = [git(ROOT, "rev-parse", revision) for revision in (base.revision, "HEAD")]
     if git(ROOT, "status", "--porcelain", "--", "engine"):
         print("asv times commits: what is uncommitted in engine/ is not measured", file=sys.stderr)
-    asv("machine", "--yes")
+    asv("machine", "--yes", quiet=True)
     for commit in commits:
         print(f"== {git(ROOT, 'log', '-1', '--format=%h %s', commit)}", flush=True)
         asv("run", f"{commit}^!", "--show-stderr", "--bench", arguments.bench)

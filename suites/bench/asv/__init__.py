@@ -1,0 +1,1 @@
+"""B=1 benchmarks that asv runs over commits."""
