@@ -21,7 +21,9 @@ def asv(*words: str, quiet: bool = False) -> None:
     environment = os.environ | dict.fromkeys(
         ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
     )
-    done = subprocess.run([sys.executable, "-m", "asv", *words], cwd=ROOT, env=environment, capture_output=quiet)
+    done = subprocess.run(
+        [sys.executable, "-m", "asv", *words], cwd=ROOT, env=environment, capture_output=quiet
+    )
     if done.returncode:
         sys.exit(f"asv {words[0]} ended with {done.returncode}")
 
