@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from paritygate import policy
 from paritygate.structure.gate import Source, caught, evaluate
 from paritygate.structure.rules import AnyRule
