@@ -35,7 +35,7 @@ errors = Console(stderr=True)
 
 
 def _stop(what: str, code: Exit) -> typer.Exit:
-    errors.print(what, markup=False, highlight=False)
+    errors.print(what, markup=False, highlight=False, soft_wrap=True)
     return typer.Exit(code)
 
 

@@ -12,7 +12,7 @@ from paritygate.case import Sampler
 from paritygate.compare.arrivals import spread_of
 from paritygate.compare.envelope import distance
 from paritygate.compare.history import follow, penalised
-from paritygate.compare.reuse import reused
+from paritygate.compare.reuse import reused, too_far
 from paritygate.compare.ties import Reanchored, forks_of
 from paritygate.gates.envelope import judge
 from paritygate.policy import Envelope
@@ -148,3 +148,20 @@ def test_a_burst_is_seen(stream: Make) -> None:
     assert spread_of([steady, burst]).verdict is Verdict.BROKEN
     assert "arrived in one burst" in spread_of([burst]).headline
     assert spread_of([]).verdict is Verdict.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("prompt", "cached", "said"),
+    [
+        ((1, 2, 9), 2, ""),
+        ((1, 2, 9), 3, "reused 3 tokens, one token too many: its prompt shares 2"),
+        ((1, 2, 3), 3, ""),
+    ],
+)
+def test_a_hit_adopts_no_more_than_the_prompts_share(
+    stream: Make, prompt: tuple[int, ...], cached: int, said: str
+) -> None:
+    usage = Usage(prompt_tokens=3, completion_tokens=1, total_tokens=4, cached_tokens=cached)
+    found = too_far(stream([1]), stream([1], prompt_token_ids=prompt, usage=usage))
+    assert said in found
+    assert bool(found) == bool(said)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from paritygate.arms.base import ArmError
+from paritygate.arms.base import ArmError, RowFailed
 from paritygate.stream import Position, Stream, TopToken, Usage
 
 
@@ -39,7 +39,7 @@ def stream_of(
     if not isinstance(result, dict):
         raise ArmError(f"arm {arm}, case {case}: the answer is not a result object", str(result))
     if result.get("finish_reason") in ("error", "cancelled"):
-        raise ArmError(
+        raise RowFailed(
             f"arm {arm}, case {case}: the row ended with {result['finish_reason']}", str(result.get("error"))
         )
     chunk_ends: list[int] | None = None

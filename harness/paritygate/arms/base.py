@@ -29,6 +29,10 @@ class ArmError(Exception):
         return f"{self.what}; it printed: {self.printed[-400:]}" if self.printed else self.what
 
 
+class RowFailed(ArmError):
+    """The engine ran, and answered that this row ended in an error: a fault of the engine, not of the setup."""
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What an arm can give; a claim that needs more cannot be made with it, and says so."""
 

@@ -25,7 +25,9 @@ def _flat(manifest: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
         value = manifest.get(key)
         if isinstance(value, dict):
             greedy = value.get("temperature") == 0
-            flat |= {f"{key}.{name}": setting for name, setting in value.items() if not (greedy and name == "seed")}
+            flat |= {
+                f"{key}.{name}": setting for name, setting in value.items() if not (greedy and name == "seed")
+            }
         elif key in manifest:
             flat[key] = value
     return flat
@@ -34,7 +36,9 @@ def _flat(manifest: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
 def manifest_differences(reference: Stream, candidate: Stream, keys: tuple[str, ...]) -> dict[str, list[Any]]:
     """Settings that both manifests name and that differ."""
     ours, theirs = _flat(reference.manifest, keys), _flat(candidate.manifest, keys)
-    return {name: [ours[name], theirs[name]] for name in ours if name in theirs and ours[name] != theirs[name]}
+    return {
+        name: [ours[name], theirs[name]] for name in ours if name in theirs and ours[name] != theirs[name]
+    }
 
 
 def first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:

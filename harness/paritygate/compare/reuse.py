@@ -38,6 +38,19 @@ def partition_fault(cold: Stream, hit: Stream) -> str:
     return ""
 
 
+def too_far(before: Stream, hit: Stream) -> str:
+    """Why a hit adopted more than the prompts share; "" where it did not, or cannot be known."""
+    ours, theirs, reused = before.prompt_token_ids, hit.prompt_token_ids, _cached(hit)
+    if ours is None or theirs is None or reused is None:
+        return ""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    shared = next((i for i, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
+    if reused <= shared:
+        return ""
+    many = "one token" if reused - shared == 1 else f"{reused - shared} tokens"
+    return f"the hit reused {reused} tokens, {many} too many: its prompt shares {shared} with the one before"
+
+
 def reused(cold: Stream, hit: Stream) -> Comparison:
     """HELD where the cold run reused nothing and the hit did; BROKEN names what is wrong."""
     first, then = _cached(cold), _cached(hit)

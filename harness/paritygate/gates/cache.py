@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from paritygate.arms.base import Arm, ArmError
+from paritygate.arms.base import Arm, ArmError, RowFailed
 from paritygate.case import Case
 from paritygate.compare.comparison import Comparison
 from paritygate.compare.identity import EXECUTION, SETTINGS, compare, first_difference
-from paritygate.compare.reuse import partition_fault, reused
+from paritygate.compare.reuse import partition_fault, reused, too_far
 from paritygate.gates.arm_pool import ArmPool, pool_of
 from paritygate.gates.lanes import side_by_side
 from paritygate.gates.replies import check_of, could_not_run, unless_unsteady
@@ -79,14 +79,19 @@ def scenarios(claim: CacheClaim, cases: dict[str, Case], arm: Arm) -> Iterator[S
         yield Scenario(f"{name}-changed-end", changed, cut, ("hit",))
 
 
-def _played(arm: Arm, scenario: Scenario) -> tuple[Stream, list[Stream]]:
+def _played(arm: Arm, scenario: Scenario) -> tuple[Stream, Stream, list[Stream]]:
+    """The cold run, the run whose state the hits may adopt, and the hits."""
     if scenario.before is None:
         cold, *hits = arm.repeat(scenario.asked, 1 + len(scenario.hits))
-        return cold, hits
+        return cold, cold, hits
     cold = arm.repeat(scenario.asked, 1)[0]
     arm.reset()
-    arm.generate(scenario.before)
-    return cold, [arm.generate(scenario.asked) for _ in scenario.hits]
+    before = arm.generate(scenario.before)
+    try:
+        return cold, before, [arm.generate(scenario.asked) for _ in scenario.hits]
+    except RowFailed as error:
+        what = f"cold it answers, with state to reuse it fails: {error.what}"
+        raise RowFailed(what, error.printed) from error
 
 
 def explain(arm: Arm, scenario: Scenario, hit: Stream, floor: float) -> str:
@@ -108,7 +113,9 @@ def explain(arm: Arm, scenario: Scenario, hit: Stream, floor: float) -> str:
     return ""
 
 
-def _judged(arm: Arm, scenario: Scenario, cold: Stream, hit: Stream, floor: float) -> Comparison:
+def _judged(
+    arm: Arm, scenario: Scenario, cold: Stream, before: Stream, hit: Stream, floor: float
+) -> Comparison:
     # A cold run that asks again says the same logprobs, so a hit, which runs the same forwards, must too.
     found = compare(cold, hit, floor=floor, settings=SETTINGS + EXECUTION, exact_logprobs=True)
     reuse = reused(cold, hit)
@@ -118,7 +125,7 @@ def _judged(arm: Arm, scenario: Scenario, cold: Stream, hit: Stream, floor: floa
         if first_difference(cold.token_ids or (), again.token_ids or ()) is not None:
             return unless_unsteady(found, arm, scenario.asked, cold, floor=floor)
         why = [
-            partition_fault(cold, hit),
+            too_far(before, hit) or partition_fault(cold, hit),
             explain(arm, scenario, hit, floor),
             f"the hit reused {reuse.details['cached_tokens'][1]} tokens and ran {reuse.details['prefill_pieces'][1]}",
             f"the hit does not say what the cold run says: {found.headline}",
@@ -126,6 +133,8 @@ def _judged(arm: Arm, scenario: Scenario, cold: Stream, hit: Stream, floor: floa
         return Comparison(found.verdict, "; ".join(part for part in why if part), details)
     if found.verdict is not Verdict.IDENTICAL:
         return Comparison(found.verdict, found.headline, details)
+    if fault := too_far(before, hit):
+        return Comparison(Verdict.BROKEN, fault, details)
     if reuse.verdict is not Verdict.HELD:
         return Comparison(reuse.verdict, reuse.headline, details)
     return Comparison(found.verdict, f"{found.headline}; {reuse.headline}", details)
@@ -147,16 +156,7 @@ def _checks(
             for scenario in scenarios(claim, cases, arm):
                 found_any = True
                 progress(f"cache: {arm_name} {scenario.name}")
-                started = time.monotonic()
-                cold, hits = _played(arm, scenario)
-                for label, hit in zip(scenario.hits, hits, strict=True):
-                    yield check_of(
-                        GATE,
-                        f"{prefix}/{scenario.name}/{label}",
-                        _judged(arm, scenario, cold, hit, policy.goldens.margin_floor),
-                        seconds=time.monotonic() - started,
-                    )
-                    started = time.monotonic()
+                yield from _scenario_checks(prefix, scenario, arm, policy.goldens.margin_floor)
     except ArmError as error:
         arms.drop(arm_name)
         yield could_not_run(GATE, f"{prefix}/setup", error)
@@ -164,6 +164,19 @@ def _checks(
     if not found_any:
         what = "the claim names no case: nothing was compared"
         yield Check(GATE, f"{prefix}/setup", Outcome.FAIL, Verdict.NOT_RUN, what)
+
+
+def _scenario_checks(prefix: str, scenario: Scenario, arm: Arm, floor: float) -> Iterator[Check]:
+    started = time.monotonic()
+    try:
+        cold, before, hits = _played(arm, scenario)
+    except RowFailed as error:
+        yield could_not_run(GATE, f"{prefix}/{scenario.name}", error, time.monotonic() - started)
+        return
+    for label, hit in zip(scenario.hits, hits, strict=True):
+        found = _judged(arm, scenario, cold, before, hit, floor)
+        yield check_of(GATE, f"{prefix}/{scenario.name}/{label}", found, seconds=time.monotonic() - started)
+        started = time.monotonic()
 
 
 def run(

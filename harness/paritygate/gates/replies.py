@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paritygate.arms.base import Arm, ArmError
+from paritygate.arms.base import Arm, ArmError, RowFailed
 from paritygate.case import Case
 from paritygate.compare.comparison import Comparison
 from paritygate.compare.identity import compare
@@ -13,16 +13,12 @@ from paritygate.verdict import Check, Outcome, Verdict
 
 
 def could_not_run(gate: str, name: str, error: ArmError, seconds: float = 0.0) -> Check:
-    """A check whose arm failed: SETUP_ERROR, with what was printed."""
-    return Check(
-        gate,
-        name,
-        Outcome.COULD_NOT_RUN,
-        Verdict.SETUP_ERROR,
-        str(error),
-        {"printed": error.printed},
-        seconds,
+    """A check whose arm failed, with what was printed: SETUP_ERROR; a row that the engine failed is a failure."""
+    failed = isinstance(error, RowFailed)
+    outcome, verdict = (
+        (Outcome.FAIL, Verdict.DIVERGED) if failed else (Outcome.COULD_NOT_RUN, Verdict.SETUP_ERROR)
     )
+    return Check(gate, name, outcome, verdict, str(error), {"printed": error.printed}, seconds)
 
 
 def outcome_of(verdict: Verdict, passing: tuple[Verdict, ...]) -> Outcome:

@@ -29,7 +29,7 @@ Names = Annotated[list[str] | None, typer.Argument(help="Cases; all of them unle
 
 
 def _stop(what: str, code: Exit) -> typer.Exit:
-    errors.print(what, markup=False, highlight=False)
+    errors.print(what, markup=False, highlight=False, soft_wrap=True)
     return typer.Exit(code)
 
 
