@@ -217,5 +217,14 @@ def test_more_work_than_the_base_is_red_even_when_no_slower() -> None:
     assert checks["bench/decode"].outcome is Outcome.PASS
 
 
+def test_a_figure_can_have_a_margin_of_its_own() -> None:
+    lenient = BenchPolicy(margins={"prefill": 0.5})
+    checks = gate(machine(3, prefill=1.3), lenient)
+    assert checks["bench/prefill"].outcome is Outcome.PASS
+    assert checks["bench/time-to-first-token"].outcome is Outcome.FAIL
+    with pytest.raises(ValueError, match="no figure 'prefil'"):
+        BenchPolicy(margins={"prefil": 0.5})
+
+
 def test_the_memory_floor_is_bytes_over_bandwidth() -> None:
     assert observation().memory_floor_ns == pytest.approx(538e6 / 25e9 * 1e9)

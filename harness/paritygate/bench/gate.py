@@ -100,7 +100,7 @@ def compare(
     faults = work_faults(after) + more_work(before, after)
     yield _work_check(after, faults)
     for name in FIGURES:
-        yield _figure_check(name, base, policy, first, second if name in red else None)
+        yield _figure_check(name, base, first, second if name in red else None)
 
 
 def _alone(head: Side, progress: Callable[[str], None], why: str, verdict: Verdict) -> Iterator[Check]:
@@ -142,9 +142,7 @@ def _work_check(seen: Observation, faults: list[str]) -> Check:
     )
 
 
-def _figure_check(
-    name: str, base: Base, policy: BenchPolicy, first: Session, second: Session | None
-) -> Check:
+def _figure_check(name: str, base: Base, first: Session, second: Session | None) -> Check:
     decision = first.decisions[name]
     verdict = decision.verdict
     if second is not None and second.verdict(name) is not Verdict.SLOWER:
@@ -162,7 +160,7 @@ def _figure_check(
     elif verdict is Verdict.NO_SLOWER:
         headline = (
             f"{title} is no slower: {change}; at most {_percent(max(decision.high, 1))} "
-            f"within the margin of {policy.margin:.0%}, {decision.pairs} pairs{_limit(name, seen)}."
+            f"within the margin of {decision.margin:.0%}, {decision.pairs} pairs{_limit(name, seen)}."
         )
     else:
         headline = f"{title} is not decided: {change}; {_undecided(decision, second, seen)}."
@@ -180,7 +178,7 @@ def _figure_check(
                     "base": base.revision,
                     "base_token_ns": list(first.pairs[-1][0].token_ns) if name == "decode" else [],
                     "pairs_ns": [[figure(pair[0], name), figure(pair[1], name)] for pair in first.pairs],
-                    "margin": policy.margin,
+                    "margin": decision.margin,
                     "decision": _json(decision),
                     "confirmation": _json(second.decisions[name]) if second else None,
                 }

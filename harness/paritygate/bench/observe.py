@@ -25,7 +25,7 @@ PROMPT = (
     "On the first day the keeper of the light wrote seven lines about the wind, the ships and the tide. "
     "On the second day he wrote fourteen."
 )
-REPEATS = 3
+REPEATS = 7
 
 
 class Measured(Protocol):

@@ -98,7 +98,7 @@ def run_session(
             # A figure that was decided stays decided: every further look at it would have to be paid for.
             if known is None or known.verdict is Verdict.INCONCLUSIVE:
                 session.decisions[name] = decide(
-                    logs, margin=policy.margin, alpha=policy.alpha, looks=looks, figures=len(figures)
+                    logs, margin=policy.margin_of(name), alpha=policy.alpha, looks=looks, figures=len(figures)
                 )
         if all(session.verdict(name) is not Verdict.INCONCLUSIVE for name in figures):
             break
