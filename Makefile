@@ -40,10 +40,10 @@ test: setup ## pass the tests (ARGS="-k sampling")
 	$(BIN)/python -m pytest $(ARGS)
 
 verify: setup ## run every gate on a real checkpoint; table here, page in reports/out/index.html
-	$(call say,"Running the gates on $(MODEL)")
+	$(call say,"Running the gates")
 	$(BIN)/paritygate verify --report reports/out $(ARGS)
 
-serve: setup ## serve $(MODEL) over HTTP (MODEL=..., HOST=..., PORT=...)
+serve: setup ## serve a model over HTTP (MODEL=..., HOST=..., PORT=...)
 	$(BIN)/tokenline serve -m $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 
 bench: setup ## compare the speed of this checkout with a base commit (BASE=REV)
