@@ -10,11 +10,12 @@ from paritygate.bench.observation import FIGURES
 class BenchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of the performance gate, fixed before anything is measured.
 
-    A figure is slower when its time ratio to the base exceeds `1 + margin` (`margins` has its own, by figure) with
-    confidence `1 - alpha`, shared among the figures and the looks at the data. Margins come from
-    `paritygate bench calibrate` on the same class of machine. `case` names the golden that is decoded, so that a sample with other tokens is void; without one the
-    samples are held against each other. `threads=1` keeps a busy neighbour on another core out of the
-    measurement. A round is base, head, head, base or the reverse; seconds bound one session.
+    A figure is slower when its time ratio to the base exceeds `1 + margin` (`margins` has its own, by figure)
+    with confidence `1 - alpha`, shared among the figures and the looks at the data. Margins come from
+    `paritygate bench calibrate` on the same class of machine. `case` names the golden that is decoded, so
+    that a sample with other tokens is void; without one the samples are held against each other. `threads=1`
+    keeps a busy neighbour on another core out of the measurement. A round is base, head, head, base or the
+    reverse; seconds bound one session.
     """
 
     case: str = ""
