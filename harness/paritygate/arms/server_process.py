@@ -12,6 +12,7 @@ from typing import IO
 
 import httpx
 
+from paritygate.arms import leash
 from paritygate.arms.base import ArmError
 from paritygate.arms.command import end_group
 
@@ -34,17 +35,13 @@ class ServerProcess:
         self.url = f"http://127.0.0.1:{self.port}"
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed by stop)
         words = [word.replace("{port}", str(self.port)) for word in words]
-        try:
-            self._process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=self._printed,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._printed.close()
-            raise ArmError(f"{words[0]} cannot be started: {error.strerror}") from error
+        self._process = subprocess.Popen(
+            leash.words(words),
+            stdin=subprocess.PIPE,
+            stdout=self._printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             self._wait(ready, timeout_s)
         except BaseException:
@@ -74,4 +71,6 @@ class ServerProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=STOPPING_SECONDS)
         end_group(self._process)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         self._printed.close()
