@@ -42,8 +42,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     """Exactly one of `prompt`, `messages` and `prompt_token_ids` is the prompt; `kind` says what the case is for."""
 
     name: str
-    kind: str
     max_tokens: int
+    kind: str = "plain"
     prompt: str | None = None
     messages: tuple[Message, ...] | None = None
     prompt_token_ids: tuple[int, ...] | None = None
@@ -62,8 +62,8 @@ class _CaseEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A case as a file spells it: a long prompt may lie in a text file beside it."""
 
     name: str
-    kind: str
     max_tokens: int
+    kind: str = "plain"
     prompt: str | None = None
     prompt_file: str | None = None
     messages: tuple[Message, ...] | None = None

@@ -32,11 +32,11 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class CheckpointPolicy(_Table, frozen=True, kw_only=True):
-    """The checkpoint under test: what an arm is given as MODEL, and the hash of its weights."""
+    """The checkpoint under test: what an arm is given as MODEL, and the hash of its weights, which goldens need."""
 
     name: str
     model: str
-    sha256: str
+    sha256: str = ""
 
     @property
     def location(self) -> str:
@@ -56,15 +56,15 @@ class GoldenPolicy(_Table, frozen=True, kw_only=True):
     """Where goldens lie and what a stream must clear to become one.
 
     `margin_floor` is in logits; `noise_multiple` is how many times the largest difference between oracles the floor
-    must be at least.
+    must be at least. A policy without goldens has no directory; the floor still says which positions are decided.
     """
 
-    directory: str
-    margin_floor: float
-    noise_multiple: float
-    oracles: tuple[str, ...]
-    threads: tuple[int, ...]
-    reason: str
+    directory: str = ""
+    margin_floor: float = 0.02
+    noise_multiple: float = 100
+    oracles: tuple[str, ...] = ("transformers", "mlx-lm")
+    threads: tuple[int, ...] = (1, 2)
+    reason: str = ""
 
 
 class GoldenClaim(_Table, frozen=True, kw_only=True, tag_field="kind", tag="golden"):
@@ -157,9 +157,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     structure: StructurePolicy
     bench: BenchPolicy
     waivers: tuple[Waiver, ...]
+    tables: frozenset[str]  # the sections that the file has
 
     def golden_cases(self, root: Path) -> tuple[Case, ...]:
         """The cases that have, or wait for, a golden. Raises CaseError."""
+        if not self.goldens.directory:
+            return ()
         return load_cases(root / self.goldens.directory / "cases.toml")
 
     def all_cases(self, root: Path) -> dict[str, Case]:
@@ -237,6 +240,8 @@ def _check_names(reader: _Reader, policy: Policy, known_cases: set[str]) -> None
                     raise reader.error(("claims", name, field), f"no case is named {case!r}")
         if isinstance(claim, IdentityClaim) and len(claim.arms) < 2:
             raise reader.error(("claims", name, "arms"), "an identity needs two arms")
+        if isinstance(claim, GoldenClaim) and "goldens" not in policy.tables:
+            raise reader.error(("claims", name), "a golden claim needs a [goldens] table")
         if isinstance(claim, GoldenClaim | EnvelopeClaim) and claim.envelope not in policy.envelopes:
             raise reader.error(("claims", name, "envelope"), f"no envelope is named {claim.envelope!r}")
 
@@ -270,7 +275,11 @@ def load(root: Path) -> Policy:
         structure=reader.take(("structure",), reader.table("structure"), StructurePolicy),
         bench=reader.take(("bench",), reader.table("bench"), BenchPolicy),
         waivers=reader.take(("waivers",), document.get("waivers", []), tuple[Waiver, ...]),
+        tables=frozenset(document),
     )
+    for table, key in (("goldens", "directory"), ("checkpoint", "sha256")):
+        if "goldens" in document and not getattr(getattr(policy, table), key):
+            raise reader.error((table,), f"`{key}` is missing: goldens need it")
     try:
         known_cases = set(policy.all_cases(root))
     except CaseError as error:

@@ -48,6 +48,8 @@ def applicable(policy: Policy, tier: str) -> tuple[str, ...]:
     unused = {gate for gate, (_, kind) in PARITY.items() if kind not in kinds}
     if not policy.structure.rules:
         unused.add("structure")
+    if "bench" not in policy.tables:
+        unused.add("bench")
     return tuple(gate for gate in TIERS[tier] if gate not in unused)
 
 

@@ -38,6 +38,10 @@ def _opened(root: Path) -> tuple[Policy, Store, tuple[Case, ...]]:
         policy = policies.load(root)
     except policies.PolicyError as error:
         raise _stop(str(error), Exit.USAGE) from None
+    if "goldens" not in policy.tables:
+        raise _stop(
+            f"{policies.POLICY_FILE} has no [goldens] table: add one that names their directory", Exit.USAGE
+        )
     return policy, Store(root / policy.goldens.directory), policy.golden_cases(root)
 
 
