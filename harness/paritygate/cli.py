@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -69,6 +70,8 @@ def verify(
     except policies.PolicyError as error:
         raise _stop(str(error), Exit.USAGE) from None
     gates = _chosen(only or [], tier, policy)
+    # A run that is told to end stops its arms and leaves a partial report, as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     said: list[str] = []
     with console.status("starting") as status:
 
@@ -77,8 +80,10 @@ def verify(
                 said.append(check.gate)
                 console.rule(check.gate, style="dim")
             style = STYLES[check.outcome]
-            console.print(f"[{style}]{check.verdict:15}[/] {check.name}  ", end="", highlight=False)
-            console.print(check.headline, style="dim", markup=False, highlight=False)
+            console.print(
+                f"[{style}]{check.verdict:15}[/] {check.name}  ", end="", highlight=False, soft_wrap=True
+            )
+            console.print(check.headline, style="dim", markup=False, highlight=False, soft_wrap=True)
 
         run = run_gates(policy, root, gates, tier=tier, progress=status.update, on_check=on_check)
     if report_to is not None:

@@ -62,7 +62,11 @@ def test_a_gate_without_claims_fails(repository: Path) -> None:
     assert paritygate("verify", "--only", "history", "--root", repository).exit_code == 1
 
 
-def test_golden_commands_refuse_what_makes_no_sense(repository: Path) -> None:
+def test_golden_commands_refuse_what_makes_no_sense(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PARITYGATE_MODEL", raising=False)
+    monkeypatch.delenv("CI", raising=False)
     status = paritygate("golden", "status", "--root", repository)
     assert status.exit_code == 1
     assert "no golden yet: plain-one" in status.output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -48,12 +48,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 class Arm(Protocol):
     """One way to run an engine. Every method raises ArmError, and returns or raises within the arm's timeout.
 
-    `Options` are the keys of the arm's table in paritygate.toml. `in_process` says that the arm loads the engine
-    into the process that it is made in: such an arm is hosted in a process of its own, which can be killed.
+    A class behind an entry point is called with the arm's name, its options and MODEL, and says two things more.
+    `Options` is the struct of the keys of the arm's table in paritygate.toml; it has a `timeout_s`. `in_process` is
+    whether the engine is loaded into the process that the arm is made in: such an arm is hosted in one of its own.
     """
 
-    Options: ClassVar[type[msgspec.Struct]]
-    in_process: ClassVar[bool]
     name: str
     capabilities: Capabilities
 

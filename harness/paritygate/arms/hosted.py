@@ -20,7 +20,7 @@ from paritygate.arms.registry import arm_class, make_arm
 from paritygate.case import Case
 from paritygate.stream import Stream
 
-CLOSING_SECONDS = 10.0
+CLOSING_SECONDS = 2.0
 ENDING_SECONDS = 0.5
 
 

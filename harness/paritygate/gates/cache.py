@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -188,7 +189,7 @@ def run(
     with pool_of(policy, arms) as pool:
         yield from side_by_side(
             [
-                lambda n=name, c=claim, a=arm: _checks(n, c, a, cases, policy, pool, progress)
+                partial(_checks, name, claim, arm, cases, policy, pool, progress)
                 for name, claim in claims.items()
                 for arm in claim.arms
             ]

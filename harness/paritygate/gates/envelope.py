@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -102,10 +103,7 @@ def run(
                 yield Check(GATE, f"envelope/{name}", Outcome.FAIL, Verdict.NOT_RUN, what)
             logits: Logits = {}
             yield from side_by_side(
-                [
-                    lambda a=arm, g=goldens, into=logits: _collect(a, g, pool, into, progress)
-                    for arm in claim.arms
-                ]
+                [partial(_collect, arm, goldens, pool, logits, progress) for arm in claim.arms]
             )
             for golden in goldens:
                 case, started = golden.case.name, time.monotonic()

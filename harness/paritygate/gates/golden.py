@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from paritygate.arms.base import Arm, ArmError
@@ -67,7 +68,7 @@ def judge(arm: Arm, golden: Golden, policy: Policy) -> tuple[Comparison, Stream]
     found = unless_unsteady(compare(reference, stream, floor=floor), arm, case, stream, floor=floor)
     if found.verdict in (Verdict.DIVERGED, Verdict.LENGTH) and arm.capabilities.teacher_forcing:
         anchored = reanchor(arm, reference, floor)
-        verdict = found.verdict
+        verdict: Verdict = found.verdict
         if anchored.forks and anchored.all_ties and found.details.get("decided") is False:
             verdict = Verdict.TIE_BREAK
         found = Comparison(
@@ -168,7 +169,7 @@ def replays(
             for claim in claims
             for arm in claim.arms
         ]
-        yield from side_by_side([lambda r=r, c=c: r.checks(c, progress) for r, c in jobs])
+        yield from side_by_side([partial(replay.checks, names, progress) for replay, names in jobs])
 
 
 def run(

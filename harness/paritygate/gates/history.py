@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from paritygate.arms.base import ArmError
@@ -51,7 +52,7 @@ def run(
     with pool_of(policy, arms) as pool:
         yield from side_by_side(
             [
-                lambda a=arm, c=[every[case] for case in claim.cases]: _checks(a, c, policy, pool, progress)
+                partial(_checks, arm, [every[case] for case in claim.cases], policy, pool, progress)
                 for claim in claims
                 for arm in claim.arms
             ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from paritygate.arms.base import ArmError
@@ -12,7 +13,7 @@ from paritygate.case import Case
 from paritygate.compare.arrivals import spread_of
 from paritygate.compare.identity import EXECUTION, SETTINGS, compare
 from paritygate.gates.arm_pool import ArmPool, pool_of
-from paritygate.gates.lanes import side_by_side
+from paritygate.gates.lanes import Job, side_by_side
 from paritygate.gates.replies import check_of, could_not_run, unless_unsteady
 from paritygate.policy import IdentityClaim, Policy
 from paritygate.stream import Stream
@@ -27,6 +28,7 @@ class _Answers:
 
     streams: dict[tuple[str, str], Stream] = field(default_factory=dict)
     errors: dict[tuple[str, str], ArmError] = field(default_factory=dict)
+    seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
 def _collect(
@@ -37,7 +39,9 @@ def _collect(
         progress(f"identity: {arm_name} {number}/{len(cases)} {case.name}")
         try:
             with arms.use(arm_name) as arm:
+                started = time.monotonic()
                 answers.streams[arm_name, case.name] = arm.generate(case)
+                answers.seconds[arm_name, case.name] = time.monotonic() - started
         except ArmError as error:
             arms.drop(arm_name)
             answers.errors[arm_name, case.name] = error
@@ -48,8 +52,8 @@ def _judge(
     claim: str, first: str, other: str, case: Case, answers: _Answers, policy: Policy, arms: ArmPool
 ) -> Check:
     name, started = f"identity/{claim}/{other}/{case.name}", time.monotonic()
-    for arm in (first, other):
-        if error := answers.errors.get((arm, case.name)):
+    for side in (first, other):
+        if error := answers.errors.get((side, case.name)):
             return could_not_run(GATE, name, error)
     reference, candidate = answers.streams[first, case.name], answers.streams[other, case.name]
     floor = policy.goldens.margin_floor
@@ -65,7 +69,7 @@ def _judge(
         GATE,
         name,
         found,
-        seconds=time.monotonic() - started,
+        seconds=answers.seconds[other, case.name] + time.monotonic() - started,
         manifests={first: reference.manifest, other: candidate.manifest},
         counters={first: reference.counters, other: candidate.counters},
     )
@@ -85,7 +89,7 @@ def run(
     claims = {name: claim for name, claim in policy.claims.items() if isinstance(claim, IdentityClaim)}
     with pool_of(policy, arms) as pool:
         collected = {name: _Answers() for name in claims}
-        jobs = []
+        jobs: list[Job] = []
         for name, claim in claims.items():
             cases = [every[case] for case in claim.cases]
             if not cases:
@@ -96,8 +100,7 @@ def run(
                     Verdict.NOT_RUN,
                     "the claim has no case: nothing was compared",
                 )
-            for arm in claim.arms:
-                jobs.append(lambda a=arm, c=cases, n=name: _collect(a, c, pool, collected[n], progress))
+            jobs += [partial(_collect, arm, cases, pool, collected[name], progress) for arm in claim.arms]
         yield from side_by_side(jobs)
         for name, claim in claims.items():
             cases = [every[case] for case in claim.cases]
