@@ -17,13 +17,13 @@ from gguf import GGUFReader, GGUFWriter
 from gguf.quants import dequantize, quantize
 
 from tokenline.checkpoint import gguf
-from tokenline.checkpoint.arrays import QuantizedArray, dense, stack_rows
 from tokenline.checkpoint.hugging_face import SafetensorsFile
 from tokenline.checkpoint.open import open_checkpoint
 from tokenline.client import Model
 from tokenline.errors import CheckpointError
 from tokenline.models import FAMILIES
 from tokenline.models.rope import inverse_frequencies
+from tokenline.ops.arrays import QuantizedArray, dense, stack_rows
 
 from gguf import GGMLQuantizationType as Kind  # isort: skip
 

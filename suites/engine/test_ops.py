@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tokenline.checkpoint.arrays import QuantizedArray
 from tokenline.errors import BackendError
 from tokenline.ops import Ops, open_ops
+from tokenline.ops.arrays import QuantizedArray
 
 random = np.random.default_rng(3)
 

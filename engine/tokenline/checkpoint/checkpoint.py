@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tokenline.checkpoint.arrays import HostArray
 from tokenline.checkpoint.parts import TextParts
 from tokenline.errors import CheckpointError
+from tokenline.ops.arrays import HostArray
 
 
 class Tensors:

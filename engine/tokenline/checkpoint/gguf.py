@@ -11,9 +11,9 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFReader
 from gguf.quants import dequantize
 
-from tokenline.checkpoint.arrays import HostArray, QuantizedArray, map_rows
 from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.errors import CheckpointError
+from tokenline.ops.arrays import HostArray, QuantizedArray, map_rows
 
 _BLOCK = 32
 

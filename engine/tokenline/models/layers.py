@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenline.cache import LayerCache
-from tokenline.checkpoint.arrays import HostArray, dense, stack_rows
 from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.ops.arrays import HostArray, dense, stack_rows
 from tokenline.ops.base import Array, Ops, Weight
 
 

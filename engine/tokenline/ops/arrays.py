@@ -1,4 +1,4 @@
-"""A checkpoint's matrices on the host, before a backend takes them."""
+"""Matrices on the host, as a checkpoint holds them and a backend takes them."""
 
 from __future__ import annotations
 

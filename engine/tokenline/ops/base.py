@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tokenline.checkpoint.arrays import HostArray
+from tokenline.ops.arrays import HostArray
 
 Array = Any  # torch.Tensor or mlx.core.array
 Weight = Any  # what `Ops.weight` returned: a dense array or a backend's packed one

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenline.checkpoint.arrays import HostArray, QuantizedArray, dense
+from tokenline.ops.arrays import HostArray, QuantizedArray, dense
 from tokenline.ops.base import WorkCounters
 from tokenline.ops.blas import load_blas
 

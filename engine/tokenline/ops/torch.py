@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tokenline.checkpoint.arrays import HostArray, QuantizedArray, dense
+from tokenline.ops.arrays import HostArray, QuantizedArray, dense
 from tokenline.ops.base import WorkCounters
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
