@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenline.cache import LayerCache
 from tokenline.checkpoint.checkpoint import Tensors
-from tokenline.ops.arrays import HostArray, dense, stack_rows
+from tokenline.ops.arrays import dense, stack_rows
 from tokenline.ops.base import Array, Ops, Weight
 
 
@@ -101,9 +101,8 @@ class Embedding:
         self, ops: Ops, tensors: Tensors, name: str, vocabulary: int, width: int, *, tied: bool
     ) -> None:
         self._ops = ops
-        matrix: HostArray = tensors.take(f"{name}.weight", (vocabulary, width))
-        self._table: Weight = ops.table(matrix)
-        self._head: Weight | None = ops.tied(self._table, matrix) if tied else None
+        self._table: Weight = ops.table(tensors.take(f"{name}.weight", (vocabulary, width)))
+        self._head: Weight | None = ops.tied(self._table) if tied else None
 
     @property
     def head_nbytes(self) -> int:

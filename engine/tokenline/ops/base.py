@@ -61,7 +61,7 @@ class Ops(Protocol):
         """A matrix whose rows `embedding` looks up."""
         ...
 
-    def tied(self, table: Weight, value: HostArray) -> Weight:
+    def tied(self, table: Weight) -> Weight:
         """An embedding's matrix as `linear` takes it: the table itself where the kernels read both alike."""
         ...
 

@@ -96,7 +96,7 @@ class TorchOps:
             self.device, self._dtype
         )
 
-    def tied(self, table: Tensor, value: HostArray) -> Tensor | PackedWeight:
+    def tied(self, table: Tensor) -> Tensor | PackedWeight:
         return self._product_form(table)
 
     def _product_form(self, matrix: Tensor) -> Tensor | PackedWeight:
