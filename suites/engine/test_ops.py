@@ -95,8 +95,30 @@ def test_heads_and_back(ops: Ops) -> None:
 
 def test_sorting_is_stable_and_descending(ops: Ops) -> None:
     x = np.array([[1.0, 3.0, 3.0, 2.0, 3.0, -np.inf]], np.float32)
-    assert read(ops, ops.argsort_descending(ops.float32(x))).tolist() == [[1, 2, 4, 3, 0, 5]]
+    values, indices = ops.read(ops.largest(ops.float32(x), 6))
+    assert indices.tolist() == [[1, 2, 4, 3, 0, 5]]
+    assert values.tolist() == [[3, 3, 3, 2, 1, -np.inf]]
     assert read(ops, ops.argmax(ops.float32(x))).tolist() == [1]
+
+
+@pytest.mark.parametrize("size", [100, 128, 8192, 20_011])
+@pytest.mark.parametrize("count", [1, 50, 128, 1024])
+def test_the_largest_are_the_head_of_numpys_stable_sort(ops: Ops, size: int, count: int) -> None:
+    """Few different values, so that ties stand at every edge; both zeros and minus infinity among them."""
+    values = np.array([-np.inf, -2.5, -0.0, 0.0, 1.0, 7.0], np.float32)
+    x = np.random.default_rng(size + count).choice(values, (3, size))
+    expected = np.argsort(-x, axis=-1, kind="stable")[:, :count]
+    largest, indices = ops.read(ops.largest(ops.float32(x), count))
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_array_equal(largest, np.take_along_axis(x, expected, -1))
+
+
+def test_a_row_has_the_same_sum_alone_and_in_a_batch(ops: Ops) -> None:
+    x = np.random.default_rng(3).normal(0, 3, (8, 150_000)).astype(np.float32)
+    together = read(ops, ops.row_sum(ops.float32(x)))
+    alone = np.concatenate([read(ops, ops.row_sum(ops.float32(x[i : i + 1]))) for i in range(8)])
+    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_allclose(together[:, 0], x.sum(-1, dtype=np.float64), atol=2)
 
 
 def test_gather_scatter_take_concat(ops: Ops) -> None:
