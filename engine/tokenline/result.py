@@ -53,7 +53,6 @@ def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "prompt_token_ids": list(row.prompt),
         "token_ids": list(row.generated),
         "logprobs": list(row.logprobs) if row.parameters.top_logprobs is not None else None,
-        "prompt_logprobs": row.prompt_logprobs,
         "finish_reason": wire_reason(cause),
         "finish_cause": str(cause),
         "truncated": _truncated(row),
@@ -84,6 +83,8 @@ def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
             "bytes_copied": counters.bytes_copied,
         },
     }
+    if row.prompt_logprobs is not None:
+        result["prompt_logprobs"] = row.prompt_logprobs
     if row.error is not None:
         result["error"] = row.error
     return result

@@ -32,6 +32,7 @@ def test_a_result_has_the_documented_keys(tiny: Model) -> None:
             "logprobs",
             "finish_reason",
             "finish_cause",
+            "truncated",
             "usage",
             "timings",
             "manifest",
