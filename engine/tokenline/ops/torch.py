@@ -225,7 +225,7 @@ class TorchOps:
         if not x.is_floating_point():
             return x.sum(dim=-1, keepdim=True)
         # torch splits the sum of a lone row over its threads and those of a batch over the rows: other roundings.
-        return torch.cumsum(x, dim=-1, dtype=torch.float64)[:, -1:].float()
+        return torch.cumsum(x, dim=-1, dtype=torch.float64)[..., -1:].float()
 
     def row_max(self, x: Tensor) -> Tensor:
         return x.amax(dim=-1, keepdim=True)
