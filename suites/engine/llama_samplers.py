@@ -6,14 +6,21 @@ They need no model: each takes an array of candidates and changes it.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_bool, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-import xllamacpp
 
-_library = ctypes.CDLL(str(Path(xllamacpp.__file__).parent / "xllamacpp.abi3.so"))
+_package = find_spec("xllamacpp")
+assert _package is not None and _package.origin is not None, "pip install xllamacpp"
+# Not imported, and bound to its own symbols first: torch's are global here, and its C++ is another.
+_library = ctypes.CDLL(
+    str(Path(_package.origin).parent / "xllamacpp.abi3.so"),
+    mode=os.RTLD_NOW | os.RTLD_LOCAL | getattr(os, "RTLD_DEEPBIND", 0),
+)
 
 
 class _Candidate(ctypes.Structure):

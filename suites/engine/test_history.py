@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from toy_models import Induction, induction_logits, preferences_of, save_induction
 
 from tokenline.client import Model, request_of
+from tokenline.decode.sampling import RowParameters
 from tokenline.models import FAMILIES
 
 LETTERS = "abcde"
@@ -122,12 +123,10 @@ def test_an_engine_whose_history_lags_is_found_out(
     load: Callable[[int], Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The defect itself: the draw is submitted before the token is read and pushed."""
-    from tokenline.request import Sampling
-
     model = load(1)
     model.reset_cache()
     with monkeypatch.context() as patch:
-        patch.setattr(Sampling, "needs_history", property(lambda self: False))
+        patch.setattr(RowParameters, "needs_history", False)
         said = model.generate(prompt_of(1), **ASKED)["token_ids"]
     assert said == stepped(1, lag=1)
     assert said != stepped(1)

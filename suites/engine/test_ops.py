@@ -113,12 +113,21 @@ def test_the_largest_are_the_head_of_numpys_stable_sort(ops: Ops, size: int, cou
     np.testing.assert_array_equal(largest, np.take_along_axis(x, expected, -1))
 
 
-def test_a_row_has_the_same_sum_alone_and_in_a_batch(ops: Ops) -> None:
-    x = np.random.default_rng(3).normal(0, 3, (8, 150_000)).astype(np.float32)
+@pytest.mark.parametrize("size", [7, 100, 4096, 4100, 150_000, 150_001])
+def test_a_row_has_the_same_sum_alone_and_in_a_batch(ops: Ops, size: int) -> None:
+    x = np.random.default_rng(3).normal(0, 3, (8, size)).astype(np.float32)
     together = read(ops, ops.row_sum(ops.float32(x)))
     alone = np.concatenate([read(ops, ops.row_sum(ops.float32(x[i : i + 1]))) for i in range(8)])
     np.testing.assert_array_equal(together, alone)
-    np.testing.assert_allclose(together[:, 0], x.sum(-1, dtype=np.float64), atol=2)
+    np.testing.assert_allclose(
+        together[:, 0], x.sum(-1, dtype=np.float64), atol=5e-6 * np.abs(x).sum(-1).max()
+    )
+
+
+def test_above(ops: Ops) -> None:
+    x = np.array([[-np.inf, -1.0, 0.5, 2.0]], np.float32)
+    assert read(ops, ops.above(ops.float32(x), 0.5, -3.0)).tolist() == [[-3.0, -3.0, -3.0, 2.0]]
+    assert read(ops, ops.above(ops.float32(x), -3e38, 0.0)).tolist() == [[0.0, -1.0, 0.5, 2.0]]
 
 
 def test_gather_scatter_take_concat(ops: Ops) -> None:

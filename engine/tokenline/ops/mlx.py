@@ -194,6 +194,9 @@ class MlxOps:
     def row_sum(self, x: mx.array) -> mx.array:
         return x.sum(axis=-1, keepdims=True)
 
+    def above(self, x: mx.array, bound: float, other: float) -> mx.array:
+        return mx.where(x > bound, x, other)
+
     def row_max(self, x: mx.array) -> mx.array:
         return x.max(axis=-1, keepdims=True)
 

@@ -222,10 +222,17 @@ class TorchOps:
         return torch.log(x)
 
     def row_sum(self, x: Tensor) -> Tensor:
-        if not x.is_floating_point():
-            return x.sum(dim=-1, keepdim=True)
-        # torch splits the sum of a lone row over its threads and those of a batch over the rows: other roundings.
-        return torch.cumsum(x, dim=-1, dtype=torch.float64)[..., -1:].float()
+        size = x.shape[-1]
+        if x.is_floating_point() and size > _ROW:
+            # torch splits the sum of a lone long row over its threads and those of a batch over the rows, which
+            # rounds otherwise: in two steps neither sum is long.
+            whole = size // _BLOCK * _BLOCK
+            blocks = x[..., :whole].unflatten(-1, (-1, _BLOCK)).sum(dim=-1)
+            x = torch.cat([blocks, x[..., whole:]], -1)
+        return x.sum(dim=-1, keepdim=True)
+
+    def above(self, x: Tensor, bound: float, other: float) -> Tensor:
+        return F.threshold(x, bound, other)
 
     def row_max(self, x: Tensor) -> Tensor:
         return x.amax(dim=-1, keepdim=True)
@@ -242,6 +249,8 @@ class TorchOps:
 
 # Entries in a block of `largest`: few enough that the blocks chosen are a fraction of a vocabulary.
 _BLOCK = 32
+# A row up to this long is summed in one go: torch gives no thread less than 32768 entries.
+_ROW = 4096
 
 
 def _first_of(x: Tensor, count: int) -> Tensor:

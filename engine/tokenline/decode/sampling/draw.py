@@ -36,4 +36,4 @@ def invert(ops: Ops, masses: Array, uniforms: Sequence[float]) -> Array:
     cumulative = ops.cumsum(masses)
     # The share is taken of the sum as computed, so that rounding never pushes it past the last entry with mass.
     shares = cumulative[:, -1:] * ops.float32(np.asarray(uniforms, np.float32)[:, None])
-    return ops.to_int(ops.row_sum(ops.to_int(cumulative <= shares))[:, 0])
+    return ops.to_int(ops.row_sum(cumulative <= shares)[:, 0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Self
 
 from tokenline.decode.sampling.breakers import Breakers, BreakerTable
@@ -35,6 +36,16 @@ class RowParameters:
             eos_token_ids=tokenizer.eos_token_ids,
             breakers=table.breakers(s.dry_breakers) if "dry" in s.active else {},
         )
+
+    @cached_property
+    def stages(self) -> tuple[str, ...]:
+        """What does something, in the order asked for."""
+        active = self.sampling.active
+        return tuple(stage for stage in self.sampling.order if stage in active)
+
+    @cached_property
+    def needs_history(self) -> bool:
+        return self.sampling.needs_history
 
     @property
     def greedy(self) -> bool:

@@ -30,10 +30,7 @@ def penalties(
     """Repetition (divide a positive logit, multiply a negative one; CTRL, Keskar et al. 2019), then frequency
     (times the count) and presence. `scale` [rows, 1] is what logits have been multiplied by before: it multiplies
     what is subtracted too."""
-    counts = [
-        [Counter(last(history, window)) for window in row.windows]
-        for row, history in zip(rows, histories, strict=True)
-    ]
+    counts = [_counts(row, history) for row, history in zip(rows, histories, strict=True)]
     tokens = padded([list(dict.fromkeys([t for c in each for t in c])) for each in counts])
     lines = list(zip(counts, tokens.tolist(), strict=True))
     seen = [np.asarray([[c[kind][t] for t in line] for c, line in lines], np.float32) for kind in range(3)]
@@ -48,3 +45,9 @@ def penalties(
     changed = changed - frequency * ops.float32(seen[2])
     changed = changed - presence * ops.float32((seen[1] > 0).astype(np.float32))
     return ops.scatter(logits, indices, changed)
+
+
+def _counts(row: Sampling, history: Sequence[int]) -> list[Counter[int]]:
+    """How often each token stands in the window of each kind of penalty."""
+    by_window = {window: Counter(last(history, window)) for window in set(row.windows)}
+    return [by_window[window] for window in row.windows]

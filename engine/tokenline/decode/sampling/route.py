@@ -12,9 +12,12 @@ from tokenline.decode.sampling import mirostat
 from tokenline.decode.sampling.candidates import Candidates
 from tokenline.decode.sampling.parameters import RowDraw
 from tokenline.decode.sampling.xtc import fires
+from tokenline.request import Sampling
 
-# A head of the vocabulary has one of these sizes, so that rows that ask for nearly the same are drawn together.
+# The head that top-k or XTC needs has one of these sizes, so that rows that ask for nearly the same are drawn together.
 HEADS = (128, 1024)
+# Where only the logits say how much is needed, these are tried in turn before everything is sorted.
+TRIED = (1024, 16384)
 _READ_IN_ORDER = frozenset({"top_k", "typical_p", "top_p", "xtc"})
 
 
@@ -34,8 +37,7 @@ class Route:
     @classmethod
     def of(cls, row: RowDraw) -> Route:
         s = row.sampling
-        active = s.active
-        stages = [stage for stage in s.order if stage in active and (stage != "xtc" or fires(row))]
+        stages = [stage for stage in row.parameters.stages if stage != "xtc" or fires(row)]
         if row.parameters.greedy:
             stages = [stage for stage in stages if stage in ("penalties", "dry")]
             return cls(tuple(stages), "greedy", None)
@@ -45,22 +47,21 @@ class Route:
         return cls(tuple(stages), end, None if count is None else head_for(count))
 
 
-def holds_top_p(head: Candidates, rows: Sequence[RowDraw]) -> np.ndarray | None:
+def holds_top_p(head: Candidates, rows: Sequence[Sampling]) -> np.ndarray | None:
     """Which rows' heads hold all that top-p keeps, bool [rows]; None where looking would cost a wait."""
     shares = head.ops.peek(head.masses())
     if shares is None:
         return None
     # With room for a sum in another order.
-    bounds = np.asarray([row.sampling.top_p for row in rows]) * (1 + 1e-4) + 1e-6
-    kept = np.asarray([row.sampling.min_keep for row in rows]) <= shares.shape[-1]
+    bounds = np.asarray([row.top_p for row in rows]) * (1 + 1e-4) + 1e-6
+    kept = np.asarray([row.min_keep for row in rows]) <= shares.shape[-1]
     return (shares.sum(-1, dtype=np.float64) >= bounds) & kept
 
 
-def holds_mirostat(head: Candidates, rows: Sequence[RowDraw], mus: Sequence[float]) -> np.ndarray | None:
+def holds_mirostat(head: Candidates, version: int, mus: Sequence[float]) -> np.ndarray | None:
     """The same for mirostat's cut."""
-    ops = head.ops
-    if rows[0].sampling.mirostat == 1:
-        counts = ops.peek(mirostat.estimated_count(head, mus))
+    if version == 1:
+        counts = head.ops.peek(mirostat.estimated_count(head, mus))
         return None if counts is None else counts[:, 0] <= head.logits.shape[-1]
-    shares = ops.peek(head.masses())
+    shares = head.ops.peek(head.masses())
     return None if shares is None else shares[:, -1] < np.exp2(-np.minimum(np.asarray(mus), 120.0))

@@ -14,7 +14,7 @@ from tokenline.decode.sampling.draw import invert, uniform
 from tokenline.decode.sampling.drawn import Drawn
 from tokenline.decode.sampling.parameters import RowDraw
 from tokenline.decode.sampling.report import reported
-from tokenline.decode.sampling.route import HEADS, Route, holds_mirostat, holds_top_p
+from tokenline.decode.sampling.route import TRIED, Route, holds_mirostat, holds_top_p
 from tokenline.decode.sampling.temperature import temperature
 from tokenline.decode.sampling.xtc import xtc
 from tokenline.ops.base import Array, Ops
@@ -85,7 +85,10 @@ def _drawn(
             cut = truncation.top_p(some, [rows[i].sampling for i in which])
             return _drawn(route, rest, cut, rows, which)
 
-        return _apart(candidates, members, rows, holds_top_p, go_on)
+        def holds(head: Candidates, which: Sequence[int]) -> np.ndarray | None:
+            return holds_top_p(head, [rows[i].sampling for i in which])
+
+        return _apart(candidates, members, holds, go_on)
     staged = _staged(stage, candidates, [rows[i] for i in members], route.head)
     return _drawn(route, rest, staged, rows, members)
 
@@ -98,41 +101,39 @@ def _ended(route: Route, candidates: Candidates, rows: Sequence[RowDraw], member
     mus = {i: mirostat.initial(rows[i].sampling) if (mu := rows[i].mu) is None else mu for i in members}
     cut = mirostat.cut_by_estimate if route.end == "mirostat 1" else mirostat.cut_by_bound
 
-    def holds(head: Candidates, some: Sequence[RowDraw]) -> np.ndarray | None:
-        return holds_mirostat(head, some, [mus[i] for i in members])
+    def holds(head: Candidates, which: Sequence[int]) -> np.ndarray | None:
+        version = 1 if route.end == "mirostat 1" else 2
+        return holds_mirostat(head, version, [mus[i] for i in which])
 
     def go_on(some: Candidates, which: list[int]) -> list[_Part]:
         return [_picked(cut(some, [mus[i] for i in which]), rows, which, surprise=True)]
 
-    return _apart(candidates, members, rows, holds, go_on)
+    return _apart(candidates, members, holds, go_on)
 
 
 def _apart(
     candidates: Candidates,
     members: list[int],
-    rows: Sequence[RowDraw],
-    holds: Callable[[Candidates, Sequence[RowDraw]], np.ndarray | None],
+    holds: Callable[[Candidates, Sequence[int]], np.ndarray | None],
     go_on: Callable[[Candidates, list[int]], list[_Part]],
+    tried: Sequence[int] = TRIED,
 ) -> list[_Part]:
-    """Go on with the head of those rows for which it is enough, and with everything for the others: the same
-    candidates, and for most distributions a tenth of the work."""
-    if candidates.vocabulary > HEADS[-1]:
-        head = candidates.head(HEADS[-1])
-        enough = holds(head, [rows[i] for i in members])
-    else:
-        head, enough = candidates, None
+    """Go on with a head of each row that holds all that will be kept, or with everything: the same candidates, and for
+    most distributions a tenth of the work."""
+    if not tried or candidates.vocabulary <= tried[0]:
+        return go_on(candidates.ordered(), members)
+    head = candidates.head(tried[0])
+    enough = holds(head, members)
     if enough is None:
         return go_on(candidates.ordered(), members)
     parts: list[_Part] = []
-    for some, which in ((head, np.flatnonzero(enough)), (candidates, np.flatnonzero(~enough))):
-        if len(which):
-            chosen = some.rows(which.tolist())
-            parts += go_on(chosen.ordered(), [members[i] for i in which])
+    held, others = np.flatnonzero(enough).tolist(), np.flatnonzero(~enough).tolist()
+    if held:
+        parts += go_on(head.rows(held), [members[i] for i in held])
+    if others:
+        which = [members[i] for i in others]
+        parts += _apart(candidates.rows(others), which, holds, go_on, tried[1:])
     return parts
-
-
-def _top_p(candidates: Candidates, rows: Sequence[RowDraw], members: Sequence[int]) -> Candidates:
-    return truncation.top_p(candidates, [rows[i].sampling for i in members])
 
 
 def _staged(stage: str, candidates: Candidates, rows: Sequence[RowDraw], head: int | None) -> Candidates:

@@ -13,6 +13,9 @@ import numpy as np
 from tokenline.decode.sampling.candidates import REMOVED, Candidates, columns, ranks
 from tokenline.request import Sampling
 
+# Below every logit that is one, above what a removed one is.
+_LOWEST = -3e38
+
 
 def top_k(candidates: Candidates, rows: Sequence[Sampling], width: int) -> Candidates:
     """Keep the k largest; `width` is at least each row's k, or everything."""
@@ -55,20 +58,16 @@ def top_n_sigma(candidates: Candidates, rows: Sequence[Sampling]) -> Candidates:
     left. The likeliest `min_keep` are not kept for their own sake, in llama.cpp neither."""
     ops = candidates.ops
     settled = candidates.settled()
-    left = settled.logits > REMOVED
-    everything = ops.peek(left)
-    if everything is not None and everything.all():
-        logits, count = settled.logits, float(settled.logits.shape[-1])
-        mean = ops.row_sum(logits) / count
-        deviations = logits - mean
-    else:
-        logits = ops.where(left, settled.logits, 0.0)
-        count = ops.row_sum(ops.where(left, logits * 0 + 1, 0.0))
-        mean = ops.row_sum(logits) / count
-        deviations = ops.where(left, logits - mean, 0.0)
-    variance = ops.row_sum(deviations * deviations) / count
+    greatest = ops.row_max(settled.logits)
+    # Below the largest, so that the squares are of the size of the variance and their difference keeps its digits.
+    below = settled.logits - greatest
+    left = ops.row_sum(settled.logits > REMOVED)
+    below = ops.above(below, _LOWEST, 0.0)
+    mean = ops.row_sum(below) / left
+    variance = ops.row_sum(below * below) / left - mean * mean
+    variance = ops.where(variance > 0, variance, 0.0)
     span = variance**0.5 * columns(ops, [row.top_n_sigma for row in rows])
-    return settled.at_least(ops.row_max(settled.logits) - span)
+    return settled.at_least(greatest - span)
 
 
 def typical_p(candidates: Candidates, rows: Sequence[Sampling]) -> Candidates:

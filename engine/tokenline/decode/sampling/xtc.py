@@ -22,11 +22,11 @@ def xtc(candidates: Candidates, rows: Sequence[Sampling], width: int) -> Candida
     ops = candidates.ops
     head = candidates.ordered() if candidates.ids is not None else candidates.head(width)
     good = head.masses() >= columns(ops, [row.xtc_threshold for row in rows])
-    count = ops.row_sum(ops.to_int(good))
+    count = ops.row_sum(good)
     settled = candidates.settled()
     removed = ranks(ops, head.logits) < count - 1
     if any(row.min_keep > 1 for row in rows):
-        left = ops.row_sum(ops.to_int(settled.logits > REMOVED))
+        left = ops.row_sum(settled.logits > REMOVED)
         removed = removed & (left - count + 1 >= columns(ops, [row.min_keep for row in rows]))
     logits = ops.where(removed, REMOVED, head.logits)
     if candidates.ids is not None:
