@@ -124,6 +124,12 @@ def test_a_row_has_the_same_sum_alone_and_in_a_batch(ops: Ops, size: int) -> Non
     )
 
 
+@pytest.mark.parametrize("size", [9, 5000])
+def test_a_row_of_bools_sums_to_how_many_are_true(ops: Ops, size: int) -> None:
+    x = np.arange(2 * size).reshape(2, size).astype(np.float32)
+    assert read(ops, ops.row_sum(ops.float32(x) < size + 3)).tolist() == [[size], [3]]
+
+
 def test_above(ops: Ops) -> None:
     x = np.array([[-np.inf, -1.0, 0.5, 2.0]], np.float32)
     assert read(ops, ops.above(ops.float32(x), 0.5, -3.0)).tolist() == [[-3.0, -3.0, -3.0, 2.0]]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -111,3 +112,16 @@ def test_smollm_breakers_are_all_tokens_that_hold_a_newline(torch_model: Model) 
     assert set(found) == expected
     assert len(found) > 100
     assert all(tails == [()] for tails in found.values())
+
+
+def test_breakers_mean_the_same_over_http(served_url: str, tiny_torch: Model) -> None:
+    text = "abcd xabcd xabcd x"
+    for breakers in (["x"], ["\n"], []):
+        asked = {"max_tokens": 6, "dry_multiplier": 4.0, "dry_breakers": breakers, "ignore_eos": True}
+        body = {"prompt": text, "logprobs": 1, "return_details": True, **asked}
+        answer = httpx.post(f"{served_url}/v1/completions", json=body, timeout=60).json()["choices"][0]
+        expected = tiny_torch.generate(text, **asked)
+        assert answer["details"]["token_ids"] == expected["token_ids"]
+        assert answer["details"]["manifest"]["sampling"] | {"seed": 0} == expected["manifest"]["sampling"] | {
+            "seed": 0
+        }

@@ -175,3 +175,27 @@ def test_the_manifest_shows_the_settings_resolved(tiny: Model) -> None:
 def test_loop_detection_settings_by_name() -> None:
     request = from_http({"loop_detection": {"max_period": 3}})
     assert request.loop_detection == LoopDetection(max_period=3)
+
+
+def test_a_row_that_may_draw_nothing_ends_with_an_error_and_no_other_row_does(tiny: Model) -> None:
+    neighbour = tiny.submit(request_of([1, 2, 3], max_tokens=30, ignore_eos=True))
+    asked = {"allowed_tokens": [258], "mask_eos": True, "max_tokens": 5}
+    failed = tiny.generate([4, 5], **asked)
+    assert failed["finish_cause"] == "Error"
+    assert "every token is masked" in failed["error"]
+    assert failed["token_ids"] == []
+    assert neighbour.result()["finish_cause"] == "Length"
+    alone = tiny.generate([1, 2, 3], max_tokens=30, ignore_eos=True)
+    assert neighbour.result()["token_ids"] == alone["token_ids"]
+
+
+def test_a_masked_end_is_never_drawn_and_an_ignored_one_may_be(tiny: Model) -> None:
+    """The end of sequence is made certain by a bias: it is drawn and gone past, or the next best is drawn."""
+    asked = {"max_tokens": 4, "logit_bias": {258: 100.0}}
+    assert tiny.generate([1, 2], **asked)["finish_cause"] == "Eos"
+    assert tiny.generate([1, 2], ignore_eos=True, **asked)["token_ids"] == [258] * 4
+    masked = tiny.generate([1, 2], mask_eos=True, **asked)
+    free = tiny.generate([1, 2], max_tokens=4, mask_eos=True)
+    assert masked["token_ids"] == free["token_ids"]
+    assert masked["finish_cause"] == "Length"
+    assert 258 not in masked["token_ids"]

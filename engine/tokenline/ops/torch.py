@@ -223,6 +223,9 @@ class TorchOps:
 
     def row_sum(self, x: Tensor) -> Tensor:
         size = x.shape[-1]
+        if x.dtype == torch.bool and size > _ROW and self.device == "cpu":
+            # torch would make integers of all of them first.
+            return torch.tensor([[np.count_nonzero(row)] for row in x.numpy()])
         if x.is_floating_point() and size > _ROW:
             # torch splits the sum of a lone long row over its threads and those of a batch over the rows, which
             # rounds otherwise: in two steps neither sum is long.
