@@ -130,6 +130,15 @@ def test_a_row_of_bools_sums_to_how_many_are_true(ops: Ops, size: int) -> None:
     assert read(ops, ops.row_sum(ops.float32(x) < size + 3)).tolist() == [[size], [3]]
 
 
+def test_a_scatter_writes_into_nothing_that_is_not_spare(ops: Ops) -> None:
+    x = ops.float32(np.zeros((1, 4), np.float32))
+    at, ones = ops.array(np.array([[2]])), ops.float32(np.ones((1, 1), np.float32))
+    changed, before = ops.read([ops.scatter(x, at, ones), x])
+    assert changed.tolist() == [[0, 0, 1, 0]]
+    assert before.tolist() == [[0, 0, 0, 0]]
+    assert read(ops, ops.scatter(x, at, ones, spare=True)).tolist() == [[0, 0, 1, 0]]
+
+
 def test_above(ops: Ops) -> None:
     x = np.array([[-np.inf, -1.0, 0.5, 2.0]], np.float32)
     assert read(ops, ops.above(ops.float32(x), 0.5, -3.0)).tolist() == [[-3.0, -3.0, -3.0, 2.0]]

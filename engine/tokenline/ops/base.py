@@ -134,8 +134,8 @@ class Ops(Protocol):
         """Along the last axis."""
         ...
 
-    def scatter(self, x: Array, indices: Array, values: Array) -> Array:
-        """A new array with x's entries at `indices` (last axis) replaced."""
+    def scatter(self, x: Array, indices: Array, values: Array, *, spare: bool = False) -> Array:
+        """An array with x's entries at `indices` (last axis) replaced; x itself where it is spare, else a new one."""
         ...
 
     def softmax(self, x: Array) -> Array: ...

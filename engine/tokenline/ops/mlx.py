@@ -170,7 +170,7 @@ class MlxOps:
     def gather(self, x: mx.array, indices: mx.array) -> mx.array:
         return mx.take_along_axis(x, indices, axis=-1)
 
-    def scatter(self, x: mx.array, indices: mx.array, values: mx.array) -> mx.array:
+    def scatter(self, x: mx.array, indices: mx.array, values: mx.array, *, spare: bool = False) -> mx.array:
         return mx.put_along_axis(x, indices, values, axis=-1)
 
     def softmax(self, x: mx.array) -> mx.array:

@@ -200,8 +200,8 @@ class TorchOps:
     def gather(self, x: Tensor, indices: Tensor) -> Tensor:
         return torch.gather(x, -1, indices)
 
-    def scatter(self, x: Tensor, indices: Tensor, values: Tensor) -> Tensor:
-        return x.scatter(-1, indices, values)
+    def scatter(self, x: Tensor, indices: Tensor, values: Tensor, *, spare: bool = False) -> Tensor:
+        return x.scatter_(-1, indices, values) if spare else x.scatter(-1, indices, values)
 
     def softmax(self, x: Tensor) -> Tensor:
         return torch.softmax(x, dim=-1)

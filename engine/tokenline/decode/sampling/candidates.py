@@ -30,7 +30,7 @@ class Candidates:
     is left comes first, the likeliest before the others, of equal ones the lower id. `divisor` [rows, 1] is the
     temperature so far: it is kept apart because reported logprobs do not see it. `floor` [rows, 1]: logits below it are
     removed, wherever they are looked at next. `shares`, where the entries are only the head of a distribution: their
-    part of its mass.
+    part of its mass. `spare`: nobody else holds the logits, so that the next stage may write into them.
     """
 
     ops: Ops
@@ -41,6 +41,7 @@ class Candidates:
     divisor: Array | None = None
     floor: Array | None = None
     shares: Array | None = None
+    spare: bool = False
 
     def tempered(self) -> Array:
         return self.logits if self.divisor is None else self.logits / self.divisor
@@ -49,7 +50,7 @@ class Candidates:
         return self.ops.softmax(self.tempered()) if self.shares is None else self.shares
 
     def with_logits(self, logits: Array, *, descending: bool = False) -> Candidates:
-        return replace(self, logits=logits, descending=descending, shares=None)
+        return replace(self, logits=logits, descending=descending, shares=None, spare=True)
 
     def keep(self, condition: Array) -> Candidates:
         """Remove what the condition [rows, n] does not hold for."""
@@ -98,7 +99,7 @@ class Candidates:
         rows = self.logits.shape[0]
         nothing = self.ops.float32(np.full((rows, self.vocabulary), REMOVED, np.float32))
         logits = self.ops.scatter(nothing, self.ids, self.logits)
-        return replace(self, logits=logits, ids=None, descending=False, shares=None)
+        return replace(self, logits=logits, ids=None, descending=False, shares=None, spare=True)
 
     def rows(self, indices: Sequence[int]) -> Candidates:
         """Some of the rows."""

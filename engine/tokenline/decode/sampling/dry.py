@@ -18,6 +18,8 @@ from tokenline.ops.base import Array, Ops
 from tokenline.request import Sampling
 
 _LOG_OF_LARGEST_FLOAT32 = 88.7228391
+# Tokens of each earlier copy that are compared at once.
+_COMPARED = 32
 
 
 def dry(
@@ -27,9 +29,11 @@ def dry(
     histories: Sequence[Sequence[int]],
     breakers: Sequence[Breakers],
     scale: Array | float = 1.0,
+    *,
+    spare: bool = False,
 ) -> Array:
     """Subtract multiplier * base^(length - allowed length) from each token that would continue a repetition of at
-    least the allowed length. `scale` as in `penalties`."""
+    least the allowed length. `scale` and `spare` as in `penalties`."""
     found = [
         _penalised(row, history, breaks)
         for row, history, breaks in zip(rows, histories, breakers, strict=True)
@@ -42,7 +46,8 @@ def dry(
         np.float32,
     )
     indices = ops.array(tokens)
-    return ops.scatter(logits, indices, ops.gather(logits, indices) - ops.float32(subtracted) * scale)
+    changed = ops.gather(logits, indices) - ops.float32(subtracted) * scale
+    return ops.scatter(logits, indices, changed, spare=spare)
 
 
 def _penalised(row: Sampling, history: Sequence[int], breakers: Breakers) -> dict[int, float]:
@@ -70,18 +75,21 @@ def repetitions(window: Sequence[int], breakers: Breakers, least: int, most: int
         return {}
     tokens = np.asarray(window, dtype=np.int64)
     ends = np.flatnonzero(tokens[:-1] == tokens[-1])  # where an earlier copy of the last tokens may end
-    longest: dict[int, int] = {}
-    length = 1
-    while len(ends):
-        if length >= least:
-            # Longer ones come later and overwrite.
-            longest.update(dict.fromkeys(tokens[ends + 1].tolist(), length))
-        if length == limit:
+    lengths = np.zeros(len(ends), np.int64)
+    longer = np.arange(len(ends))  # which copies have matched so far
+    for start in range(0, limit, _COMPARED):
+        steps = np.arange(start, min(start + _COMPARED, limit))
+        places = ends[longer, None] - steps
+        same = (places >= 0) & (tokens[np.maximum(places, 0)] == tokens[size - 1 - steps])
+        run = np.logical_and.accumulate(same, axis=1).sum(axis=1)
+        lengths[longer] += run
+        longer = longer[run == len(steps)]
+        if not len(longer):
             break
-        ends = ends[ends >= length]
-        ends = ends[tokens[ends - length] == tokens[size - 1 - length]]
-        length += 1
-    return longest
+    order = np.argsort(lengths, kind="stable")
+    order = order[lengths[order] >= least]
+    # Of the copies before one token the longest comes last, and stays.
+    return dict(zip(tokens[ends[order] + 1].tolist(), lengths[order].tolist(), strict=True))
 
 
 def _since_breaker(window: Sequence[int], breakers: Breakers, most: int) -> int:

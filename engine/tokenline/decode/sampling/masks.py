@@ -42,8 +42,8 @@ def allowed(ops: Ops, logits: Array, rows: Sequence[RowParameters]) -> Array:
     return ops.where(listed, only, logits)
 
 
-def banned(ops: Ops, logits: Array, rows: Sequence[RowParameters]) -> Array:
-    """Remove each row's banned tokens, and its end of sequence where it masks it."""
+def banned(ops: Ops, logits: Array, rows: Sequence[RowParameters], *, spare: bool = False) -> Array:
+    """Remove each row's banned tokens, and its end of sequence where it masks it; `spare` as in `Ops.scatter`."""
     lists = [
         [*row.sampling.banned_tokens, *(sorted(row.eos_token_ids) if row.sampling.mask_eos else ())]
         for row in rows
@@ -53,4 +53,5 @@ def banned(ops: Ops, logits: Array, rows: Sequence[RowParameters]) -> Array:
     tokens = padded(lists)
     indices = ops.array(tokens)
     bans = ops.array(np.asarray([bool(line) for line in lists])[:, None])
-    return ops.scatter(logits, indices, ops.where(bans, REMOVED, ops.gather(logits, indices)))
+    left = ops.where(bans, REMOVED, ops.gather(logits, indices))
+    return ops.scatter(logits, indices, left, spare=spare)

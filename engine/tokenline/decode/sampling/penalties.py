@@ -26,10 +26,12 @@ def penalties(
     rows: Sequence[Sampling],
     histories: Sequence[Sequence[int]],
     scale: Array | float = 1.0,
+    *,
+    spare: bool = False,
 ) -> Array:
     """Repetition (divide a positive logit, multiply a negative one; CTRL, Keskar et al. 2019), then frequency
     (times the count) and presence. `scale` [rows, 1] is what logits have been multiplied by before: it multiplies
-    what is subtracted too."""
+    what is subtracted too. `spare` as in `Ops.scatter`."""
     counts = [_counts(row, history) for row, history in zip(rows, histories, strict=True)]
     tokens = padded([list(dict.fromkeys([t for c in each for t in c])) for each in counts])
     lines = list(zip(counts, tokens.tolist(), strict=True))
@@ -44,7 +46,7 @@ def penalties(
     frequency = columns(ops, [row.frequency_penalty for row in rows]) * scale
     changed = changed - frequency * ops.float32(seen[2])
     changed = changed - presence * ops.float32((seen[1] > 0).astype(np.float32))
-    return ops.scatter(logits, indices, changed)
+    return ops.scatter(logits, indices, changed, spare=spare)
 
 
 def _counts(row: Sampling, history: Sequence[int]) -> list[Counter[int]]:

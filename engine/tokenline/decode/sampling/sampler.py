@@ -40,14 +40,14 @@ def sample(ops: Ops, logits: Array, rows: Sequence[RowDraw]) -> Drawn:
     parameters = [row.parameters for row in rows]
     processed = masks.bias(ops, raw, parameters)
     processed = masks.allowed(ops, processed, parameters)
-    processed = masks.banned(ops, processed, parameters)
+    processed = masks.banned(ops, processed, parameters, spare=processed is not raw)
     valid = ops.isfinite_row(raw)
     if processed is not raw:
         valid = valid & ops.isfinite_row(processed)
     routes: dict[Route, list[int]] = {}
     for index, row in enumerate(rows):
         routes.setdefault(Route.of(row), []).append(index)
-    everything = Candidates(ops, processed, processed.shape[-1])
+    everything = Candidates(ops, processed, processed.shape[-1], spare=processed is not raw)
     parts = [
         part
         for route, members in routes.items()
@@ -164,9 +164,13 @@ def _penalised(stage: str, candidates: Candidates, rows: Sequence[RowDraw]) -> C
     settings, histories = [row.sampling for row in rows], [row.history for row in rows]
     scale = 1.0 if spread.divisor is None else spread.divisor
     if stage == "penalties":
-        return spread.with_logits(penalties.penalties(spread.ops, spread.logits, settings, histories, scale))
-    breakers = [row.parameters.breakers for row in rows]
-    return spread.with_logits(dry.dry(spread.ops, spread.logits, settings, histories, breakers, scale))
+        changed = penalties.penalties(
+            spread.ops, spread.logits, settings, histories, scale, spare=spread.spare
+        )
+    else:
+        breakers = [row.parameters.breakers for row in rows]
+        changed = dry.dry(spread.ops, spread.logits, settings, histories, breakers, scale, spare=spread.spare)
+    return spread if changed is spread.logits and not spread.spare else spread.with_logits(changed)
 
 
 def _picked(candidates: Candidates, rows: Sequence[RowDraw], members: list[int], *, surprise: bool) -> _Part:
