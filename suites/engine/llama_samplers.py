@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 _package = find_spec("xllamacpp")
-assert _package is not None and _package.origin is not None, "pip install xllamacpp"
+assert _package is not None, "pip install xllamacpp"
+assert _package.origin is not None
 # Not imported, and bound to its own symbols first: torch's are global here, and its C++ is another.
 _library = ctypes.CDLL(
     str(Path(_package.origin).parent / "xllamacpp.abi3.so"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class Induction:
 def induction_logits(tokens: Sequence[int], preferences: np.ndarray) -> np.ndarray:
     """The same on the host, from the tokens alone."""
     counted = np.zeros(len(preferences), np.float32)
-    for token, following in zip(tokens, tokens[1:], strict=False):
+    for token, following in pairwise(tokens):
         counted[following] += token == tokens[-1]
     count = counted.sum() or np.float32(1)
     return counted / count + preferences[tokens[-1]]
