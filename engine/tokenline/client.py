@@ -6,7 +6,6 @@ import atexit
 import importlib.metadata
 import os
 import platform
-import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from tokenline.checkpoint.checkpoint import Checkpoint
 from tokenline.checkpoint.open import open_checkpoint
 from tokenline.decode.prefill_plan import PREFILL_SIZE, PrefillPlan
-from tokenline.decode.sampling import RowParameters
+from tokenline.decode.sampling import BreakerTable, RowParameters
 from tokenline.engine import Engine
 from tokenline.errors import BackendError, CheckpointError, RequestError
 from tokenline.generation import Generation
@@ -124,6 +123,7 @@ class Model:
         self.name = checkpoint.name
         self.tokenizer = checkpoint.text.tokenizer
         self.chat_template = checkpoint.text.template
+        self._breakers = BreakerTable(self.tokenizer)
         self.context_length = network.context_length
         self.weight_bytes = network.weight_bytes
         self._vocabulary_size = network.vocabulary_size
@@ -153,15 +153,12 @@ class Model:
                 "shorten the prompt: at least one token must fit after it",
                 param=_prompt_field(request),
             )
-        seed = request.sampling.seed
         generation = Generation()
         row = Row(
             request=request,
             prompt=prompt,
             plan=PrefillPlan.of(len(prompt), message_ends),
-            parameters=RowParameters(
-                request.sampling, secrets.randbits(32) if seed is None else seed, request.logprobs
-            ),
+            parameters=RowParameters.of(request, self.tokenizer, self._breakers),
             tokenizer=self.tokenizer,
             max_tokens=UNBOUNDED if request.max_tokens is None else request.max_tokens,
             context_length=self.context_length,

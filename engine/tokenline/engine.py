@@ -7,18 +7,23 @@ one does, the draw waits until token n is in the history.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tokenline.cache import LayerCache
 from tokenline.decode.finish import FinishCause
-from tokenline.decode.sampling import Drawn, sample
+from tokenline.decode.prefill_plan import Piece
+from tokenline.decode.sampling import Drawn, RowDraw, sample, told_of
 from tokenline.errors import RowError
 from tokenline.models import Model
 from tokenline.ops import Array, Ops
 from tokenline.prompt_cache import PromptCache
-from tokenline.row import Row
+from tokenline.row import Row, Taken
+
+# Prompt positions that the head runs over at once where their logprobs are asked for: 64 times a vocabulary is what
+# fits beside a piece.
+PROMPT_HEAD_ROWS = 64
 
 
 class Engine:
@@ -47,7 +52,8 @@ class Engine:
         """Start a row: adopt what the prompt cache has of it and lay out the rest of its plan."""
         copied = self._ops.counters.bytes_copied
         count = 0
-        if row.request.cache_prompt:
+        # Logprobs of the prompt need every hidden state of it, and a stored state holds none: such a row runs cold.
+        if row.request.cache_prompt and row.request.prompt_logprobs is None:
             count, row.caches = self._prompt_cache.adopt(self._namespace, row.prompt, row.plan)
         row.caches = row.caches or self._model.new_caches()
         row.pieces = row.plan.after_hit(count).pieces()
@@ -67,17 +73,35 @@ class Engine:
             self._prompt_cache.store(
                 self._namespace, row.prompt[: piece.stop], row.plan.split_points, row.caches, self.live_bytes
             )
+        if row.request.prompt_logprobs is not None:
+            self._report_prompt(row, piece, hidden)
         if row.pieces:
             self._ops.submit(hidden)
             row.counters.bytes_copied += self._ops.counters.bytes_copied - copied
             return False
         logits = self._model.logits(hidden[:, -1])
         row.counters.head_positions += 1
-        drawn = sample(self._ops, logits, [row.parameters], [row.position], [row.history])
-        self._ops.submit(*drawn.arrays())
-        self._join(row, drawn)
+        self._join(row, self._draw(logits, [row], 0))
         row.counters.bytes_copied += self._ops.counters.bytes_copied - copied
         return True
+
+    def _report_prompt(self, row: Row, piece: Piece, hidden: Array) -> None:
+        """Log probabilities of the tokens that follow the piece's positions."""
+        last = min(piece.stop, len(row.prompt) - 1)
+        for start in range(piece.start, last, PROMPT_HEAD_ROWS):
+            stop = min(start + PROMPT_HEAD_ROWS, last)
+            logits = self._model.logits(hidden[0, start - piece.start : stop - piece.start])
+            row.counters.head_positions += stop - start
+            tokens = row.prompt[start + 1 : stop + 1]
+            told = told_of(
+                self._ops,
+                self._ops.to_float32(logits),
+                self._ops.array(np.asarray(tokens)),
+                max(1, row.request.prompt_logprobs or 0),
+            )
+            row.counters.host_reads += 1
+            for token, logprobs, alternatives in zip(tokens, *self._ops.read(told), strict=True):
+                row.tell_prompt(token, logprobs, alternatives)
 
     def _join(self, row: Row, drawn: Drawn) -> None:
         self._opened.discard(row)
@@ -86,7 +110,7 @@ class Engine:
         else:
             for ours, theirs in zip(self._caches, row.caches, strict=True):
                 ours.extend(theirs)
-            self._pending = _joined(self._ops, self._pending, drawn)
+            self._pending = self._pending.joined(self._ops, drawn)
         self._rows.append(row)
         row.caches = []
         self._prompt_cache.make_room(self.live_bytes)
@@ -98,7 +122,7 @@ class Engine:
         rows, pending = list(self._rows), self._pending
         for row in rows:
             row.counters.max_rows = max(row.counters.max_rows, len(rows))
-        waits = any(row.parameters.sampling.needs_history for row in rows)
+        waits = any(row.parameters.needs_history for row in rows)
         logits: Array | None = None
         ahead: Drawn | None = None
         if self.pipelined and not all(row.last_token_pending for row in rows):
@@ -118,7 +142,7 @@ class Engine:
                 logits if len(keep) == len(rows) else self._ops.take(logits, keep), kept, 0
             )
         else:
-            self._pending = ahead if len(keep) == len(rows) else _taken(self._ops, ahead, keep)
+            self._pending = ahead if len(keep) == len(rows) else ahead.rows(self._ops, keep)
 
     def _forward(self, tokens: Array, rows: Sequence[Row]) -> Array:
         logits = self._model.logits(self._model.hidden(tokens[:, None], self._caches)[:, -1])
@@ -130,28 +154,27 @@ class Engine:
 
     def _draw(self, logits: Array, rows: Sequence[Row], unread: int) -> Drawn:
         """Draw for rows of whose tokens `unread` are drawn and not yet in their text."""
-        drawn = sample(
-            self._ops,
-            logits,
-            [row.parameters for row in rows],
-            [row.position + unread for row in rows],
-            [row.history for row in rows],
-        )
+        draws = [RowDraw(row.parameters, row.position + unread, row.history, row.mu) for row in rows]
+        drawn = sample(self._ops, logits, draws)
         self._ops.submit(*drawn.arrays())
         return drawn
 
     def _decide(self, rows: Sequence[Row], drawn: Drawn) -> list[int]:
         """Read the tokens and judge them; returns the indices of the rows that go on."""
-        tokens, valid, *reported = self._ops.read(drawn.arrays())
+        read = drawn.read(self._ops)
         keep = []
         for index, row in enumerate(rows):
             row.counters.host_reads += 1
-            if not valid[index]:
-                row.finish(FinishCause.ERROR, str(RowError("the logits of this row are not finite numbers")))
+            if not read.valid[index]:
+                what = "no token can be drawn: the logits of this row are not finite numbers, or every token is masked"
+                row.finish(FinishCause.ERROR, str(RowError(what)))
                 continue
-            token = int(tokens[index])
-            entry = row.logprob_entry(token, reported[0][index], reported[1][index]) if reported else None
-            cause = row.take(token, entry)
+            entry = None
+            token = int(read.tokens[index])
+            if read.logprobs is not None and read.alternatives is not None:
+                entry = row.logprob_entry(token, read.logprobs[index], read.alternatives[index])
+            surprise = None if read.surprises is None else float(read.surprises[index])
+            cause = row.take([Taken(token, entry, surprise)])
             if cause is None:
                 keep.append(index)
             else:
@@ -176,7 +199,7 @@ class Engine:
             for cache in self._caches:
                 cache.filter(keep)
             if self._pending is not None:
-                self._pending = _taken(self._ops, self._pending, keep)
+                self._pending = self._pending.rows(self._ops, keep)
         else:
             self._caches, self._pending = [], None
         self._rows = [self._rows[i] for i in keep]
@@ -190,36 +213,3 @@ class Engine:
     def close(self) -> None:
         self.finish_rows([*self._rows, *self._opened], FinishCause.CANCELLED)
         self._prompt_cache.clear()
-
-
-def _per_array(change: Callable[..., Array], *drawn: Drawn) -> Drawn:
-    fields = [(d.tokens, d.valid, d.logprobs, d.alternatives) for d in drawn]
-    return Drawn(*(None if parts[0] is None else change(*parts) for parts in zip(*fields, strict=True)))
-
-
-def _taken(ops: Ops, drawn: Drawn, keep: Sequence[int]) -> Drawn:
-    return _per_array(lambda array: ops.take(array, keep), drawn)
-
-
-def _joined(ops: Ops, a: Drawn, b: Drawn) -> Drawn:
-    """The pending tokens of two batches as one; reported logprobs are widened to the wider side."""
-    if a.logprobs is None and b.logprobs is None:
-        return _per_array(lambda x, y: ops.concat([x, y], 0), a, b)
-    a, b = (_with_reports(ops, side, max(_reported(a), _reported(b))) for side in (a, b))
-    return _per_array(lambda x, y: ops.concat([x, y], 0), a, b)
-
-
-def _reported(drawn: Drawn) -> int:
-    return 0 if drawn.alternatives is None else drawn.alternatives.shape[1]
-
-
-def _with_reports(ops: Ops, drawn: Drawn, count: int) -> Drawn:
-    rows, missing = drawn.tokens.shape[0], count - _reported(drawn)
-    if not missing:
-        return drawn
-    logprobs = ops.float32(np.zeros((rows, missing + (drawn.logprobs is None)), np.float32))
-    alternatives = ops.array(np.zeros((rows, missing), np.int64))
-    if drawn.logprobs is not None and drawn.alternatives is not None:
-        logprobs = ops.concat([drawn.logprobs, logprobs], 1)
-        alternatives = ops.concat([ops.to_int(drawn.alternatives), alternatives], 1)
-    return Drawn(drawn.tokens, drawn.valid, logprobs, alternatives)

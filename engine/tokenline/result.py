@@ -21,6 +21,26 @@ def _timings(row: Row) -> dict[str, Any]:
         "time_to_first_token_ns": first - clock.submitted,
         "decode_ns": clock.finished - clock.prefilled if clock.prefilled else 0,
         "token_ns": [b - a for a, b in pairwise(clock.tokens)],
+        "truncated_by": row.truncated_by if _truncated(row) else None,
+    }
+
+
+def _truncated(row: Row) -> bool:
+    """Whether a bound that is no number of tokens cut the text off: the context's end, time, indentation."""
+    return row.cause in (FinishCause.CONTEXT_EXHAUSTED, FinishCause.GENERATION_BOUND)
+
+
+def _sampling(row: Row) -> dict[str, Any]:
+    """The request's settings, and what they came to."""
+    settings = row.parameters.sampling
+    _, presence, frequency = settings.windows
+    plain = msgspec.to_builtins(settings)
+    return {
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()},
+        "presence_window": presence,
+        "frequency_window": frequency,
+        "samplers": list(settings.order),
+        "seed": row.parameters.seed,
     }
 
 
@@ -28,7 +48,6 @@ def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """The result object; `manifest` is the model's, to which the request's resolved settings are added."""
     cause = row.cause or FinishCause.ERROR
     counters = row.counters
-    sampling = {**msgspec.to_builtins(row.parameters.sampling), "seed": row.parameters.seed}
     result: dict[str, Any] = {
         "text": row.text,
         "prompt_token_ids": list(row.prompt),
@@ -36,6 +55,7 @@ def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "logprobs": list(row.logprobs) if row.parameters.top_logprobs is not None else None,
         "finish_reason": wire_reason(cause),
         "finish_cause": str(cause),
+        "truncated": _truncated(row),
         "usage": {
             "prompt_tokens": len(row.prompt),
             "completion_tokens": len(row.generated),
@@ -45,7 +65,8 @@ def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "timings": _timings(row),
         "manifest": {
             **manifest,
-            "sampling": sampling,
+            "sampling": _sampling(row),
+            "logprobs_mode": row.request.logprobs_mode,
             "max_tokens": row.request.max_tokens,
             "stop": list(row.request.stop),
         },
@@ -62,6 +83,8 @@ def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
             "bytes_copied": counters.bytes_copied,
         },
     }
+    if row.prompt_logprobs is not None:
+        result["prompt_logprobs"] = row.prompt_logprobs
     if row.error is not None:
         result["error"] = row.error
     return result

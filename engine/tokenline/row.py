@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,9 @@ import numpy as np
 from tokenline.cache import LayerCache
 from tokenline.decode.finish import FinishCause, FinishInput, finish_step, tokens_left
 from tokenline.decode.prefill_plan import Piece, PrefillPlan
-from tokenline.decode.sampling import RowParameters
+from tokenline.decode.sampling import RowParameters, mirostat
 from tokenline.request import Request
+from tokenline.text.indent import IndentBound
 from tokenline.text.text_stream import TextStream
 from tokenline.text.tokenizer import Tokenizer
 
@@ -23,7 +24,8 @@ class Event(msgspec.Struct, frozen=True):
     """One token of a row as it is decided, or the row's end.
 
     `text` may be empty while characters or a possible stop string are held back. Exactly one event, the last, has a
-    `result`; its `token_id` is None and its text the tail that was held back.
+    `result`; its `token_id` is None and its text the tail that was held back. Where the prompt's logprobs are asked
+    for, the first event carries them and nothing else.
     """
 
     index: int | None = None
@@ -31,6 +33,16 @@ class Event(msgspec.Struct, frozen=True):
     text: str = ""
     logprobs: dict[str, Any] | None = None
     result: dict[str, Any] | None = None
+    prompt_logprobs: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One token that was read: its reported logprobs, and its surprise in bits where mirostat steers."""
+
+    token: int
+    entry: dict[str, Any] | None = None
+    surprise: float | None = None
 
 
 @dataclass
@@ -85,6 +97,9 @@ class Row:
         self.history = list(prompt)
         self.text = ""
         self.logprobs: list[dict[str, Any]] = []
+        self.prompt_logprobs: list[dict[str, Any]] | None = None
+        self.mus: list[float] = []  # mirostat's bound after each token
+        self.truncated_by: str | None = None
         self.cause: FinishCause | None = None
         self.error: str | None = None
         self.cancelled = False
@@ -95,6 +110,10 @@ class Row:
         self._tokenizer = tokenizer
         self._eos = frozenset() if request.ignore_eos else tokenizer.eos_token_ids
         self._stream = TextStream(tokenizer, request.stop)
+        self._indent = IndentBound(request.min_indent)
+        if request.prompt_logprobs is not None:
+            # Nothing comes before the first token that it could be likely after.
+            self.prompt_logprobs = [{**self._spelled(prompt[0], None, first=True), "top_logprobs": []}]
         self._piece_of_text = ""
         self._free_unused = free_unused
         self._emit = emit
@@ -111,20 +130,39 @@ class Row:
         left = tokens_left(self.generated, self.max_tokens)
         return left <= 1 or len(self.history) + 1 >= self.context_length
 
-    def take(self, token: int, entry: dict[str, Any] | None) -> FinishCause | None:
-        """Judge the token that was just read, and tell the consumer."""
+    @property
+    def mu(self) -> float | None:
+        """Mirostat's bound for the next draw, None before the first token: a function of what was drawn so far."""
+        return self.mus[-1] if self.mus else None
+
+    def take(self, burst: Sequence[Taken]) -> FinishCause | None:
+        """Judge tokens that were just read, one after the other, and tell the consumer; a token after the row's end is
+        not looked at."""
+        for taken in burst:
+            cause = self._take(taken)
+            if cause is not None:
+                return cause
+        return None
+
+    def _take(self, taken: Taken) -> FinishCause | None:
         self._piece_of_text = ""
         before = len(self.generated)
         step = FinishInput(
-            token, self._eos, self.generated, self.history, self.max_tokens, self.request.loop_detection
+            taken.token, self._eos, self.generated, self.history, self.max_tokens, self.request.loop_detection
         )
+        if before == 0 and self.prompt_logprobs is not None:
+            self._emit(Event(prompt_logprobs=self.prompt_logprobs))
         cause = finish_step(step, self)
         if len(self.generated) > before:
             self.clock.tokens.append(time.monotonic_ns())
-            if entry is not None:
-                self.logprobs.append(entry)
+            if taken.surprise is not None and self.parameters.sampling.mirostat:
+                settings = self.parameters.sampling
+                mu = mirostat.initial(settings) if self.mu is None else self.mu
+                self.mus.append(mirostat.following(settings, mu, taken.surprise))
+            if taken.entry is not None:
+                self.logprobs.append(taken.entry)
             self.text += self._piece_of_text
-            self._emit(Event(before, token, self._piece_of_text, entry))
+            self._emit(Event(before, taken.token, self._piece_of_text, taken.entry))
         return cause
 
     def finish(self, cause: FinishCause, error: str | None = None) -> None:
@@ -132,7 +170,7 @@ class Row:
         if self.cause is not None:
             return
         self.cause, self.error = cause, error
-        tail = self._stream.finish()
+        tail, _ = self._indent.push(self._stream.finish())
         self.text += tail
         self.clock.finished = time.monotonic_ns()
         self._emit(Event(text=tail, result=self._finished(self)))
@@ -142,34 +180,56 @@ class Row:
     ) -> dict[str, Any] | None:
         """The wire's entry for one token: logprobs float32 [1 + n] with the drawn token's first, alternatives [n]."""
         count = self.parameters.top_logprobs
-        if count is None:
-            return None
+        return None if count is None else self._entry(token, logprobs, alternatives, count)
 
-        def entry(token_id: int, logprob: float) -> dict[str, Any]:
-            raw = self._tokenizer.token_bytes(token_id)
-            return {
-                "token_id": token_id,
-                "token": self._tokenizer.token_text(token_id),
-                "bytes": list(raw),
-                "logprob": logprob,
-            }
+    def tell_prompt(self, token: int, logprobs: np.ndarray, alternatives: np.ndarray) -> None:
+        """Note down the next token of the prompt."""
+        if self.prompt_logprobs is None:
+            raise ValueError("this row did not ask for its prompt's logprobs")
+        count = self.request.prompt_logprobs or 0
+        first = not any(entry["bytes"] for entry in self.prompt_logprobs)
+        self.prompt_logprobs.append(self._entry(token, logprobs, alternatives, count, first=first))
 
-        top = [entry(int(t), float(p)) for t, p in zip(alternatives[:count], logprobs[1:], strict=False)]
-        return {**entry(token, float(logprobs[0])), "top_logprobs": top}
+    def _entry(
+        self, token: int, logprobs: np.ndarray, alternatives: np.ndarray, count: int, *, first: bool = False
+    ) -> dict[str, Any]:
+        pairs = zip(alternatives[:count], logprobs[1:], strict=False)
+        top = [self._spelled(int(t), float(p), first=first) for t, p in pairs]
+        return {**self._spelled(token, float(logprobs[0]), first=first), "top_logprobs": top}
+
+    def _spelled(self, token: int, logprob: float | None, *, first: bool = False) -> dict[str, Any]:
+        tokenizer = self._tokenizer
+        raw = tokenizer.first_token_bytes(token) if first else tokenizer.token_bytes(token)
+        return {
+            "token_id": token,
+            "token": tokenizer.token_text(token),
+            "bytes": list(raw),
+            "logprob": logprob,
+        }
 
     # what finish_step asks of a row
     def stop_text(self, token: int) -> bool:
-        self._piece_of_text, stopped = self._stream.push(token)
+        text, stopped = self._stream.push(token)
+        self._piece_of_text, dedented = self._indent.push(text)
+        if dedented:
+            self.truncated_by = "indentation"
         return stopped
 
     def bound_stopped(self) -> bool:
-        return False
+        limit, now = self.request.max_time_ms, time.monotonic_ns()
+        since = now - (self.clock.tokens[0] if self.clock.tokens else now)
+        if self.truncated_by is None and limit is not None and since >= limit * 1_000_000:
+            self.truncated_by = "time"
+        return self.truncated_by is not None
 
     def structured_stopped(self) -> bool:
         return False
 
     def context_bound_due(self) -> bool:
-        return len(self.history) >= self.context_length
+        due = len(self.history) >= self.context_length
+        if due:
+            self.truncated_by = "context"
+        return due
 
     def clear_cache(self) -> None:
         self._free_unused()

@@ -11,7 +11,7 @@ import pytest
 from tokenline.decode.finish import FinishCause, FinishInput, finish_step
 from tokenline.decode.loop_detection import detect_loop
 from tokenline.decode.prefill_plan import PrefillPlan
-from tokenline.decode.sampling import RowParameters, sample
+from tokenline.decode.sampling import RowDraw, RowParameters, sample
 from tokenline.ops import open_ops
 from tokenline.request import LoopDetection, Sampling
 from tokenline.text.stop import StopMatcher
@@ -40,9 +40,9 @@ def test_sample_one_row(benchmark, settings: str) -> None:
     ops = open_ops("torch", "float32", 1)
     logits = np.random.default_rng(7).normal(0, 3, (1, VOCABULARY)).astype(np.float32)
     logits[0, 123] = 60.0  # the only likely token, whatever the settings
-    row = RowParameters(SETTINGS[settings], 1, None)
+    row = RowDraw(RowParameters(SETTINGS[settings], 1, None), 0, [1, 2, 3])
     array = ops.array(logits)
-    drawn = benchmark.pedantic(sample, (ops, array, [row], [0], [[1, 2, 3]]), rounds=20, warmup_rounds=2)
+    drawn = benchmark.pedantic(sample, (ops, array, [row]), rounds=20, warmup_rounds=2)
     assert ops.read([drawn.tokens])[0].tolist() == [123]
 
 

@@ -21,8 +21,8 @@ from tokenline.row import Event
 TOKENLINE = [sys.executable, "-c", "from tokenline.cli import main; main()"]
 PROMPT = "Once upon a time 日本"
 KEYS = {
-    "text", "prompt_token_ids", "token_ids", "logprobs", "finish_reason", "finish_cause", "usage", "timings",
-    "manifest", "counters",
+    "text", "prompt_token_ids", "token_ids", "logprobs", "finish_reason", "finish_cause", "truncated", "usage",
+    "timings", "manifest", "counters",
 }  # fmt: skip
 
 
@@ -77,6 +77,12 @@ def test_generate_writes_the_text_and_nothing_else(
         (["--logit-bias", "65=100", "--logit-bias", "66=-5"], {"logit_bias": {65: 100.0, 66: -5.0}}),
         (["--ignore-eos", "--loop-detection"], {"ignore_eos": True, "loop_detection": True}),
         (["--logprobs", "2", "--no-cache-prompt"], {"logprobs": 2, "cache_prompt": False}),
+        (
+            ["--temp", "1", "--seed", "5", "--samplers", "temperature,xtc", "--xtc-probability", "1"],
+            {"temperature": 1.0, "seed": 5, "samplers": ["temperature", "xtc"], "xtc_probability": 1.0},
+        ),
+        (["--dry-multiplier", "3", "--dry-breaker", "e"], {"dry_multiplier": 3.0, "dry_breakers": ["e"]}),
+        (["--temp", "1", "--seed", "5", "--mirostat", "2"], {"temperature": 1.0, "seed": 5, "mirostat": 2}),
     ],
 )
 def test_options_mean_what_they_mean_in_python(

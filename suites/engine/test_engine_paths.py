@@ -251,8 +251,8 @@ def test_the_forward_is_submitted_before_the_token_is_read(
             for name, word in (("_forward", "forward"), ("_draw", "draw"), ("_decide", "read")):
                 monkeypatch.setattr(engine, name, logged(getattr(engine, name), word))
             model.generate(PROMPT, max_tokens=4, ignore_eos=True, **settings)
-        # Three steps with a forward ahead; the fourth token must be the last, so none follows it.
-        assert " ".join(log) == " ".join([expected] * 3 + ["read"])
+        # The prefill's draw, then three steps with a forward ahead; the fourth token is the last: none follows it.
+        assert " ".join(log) == " ".join(["draw", *[expected] * 3, "read"])
 
 
 def test_two_dtypes_in_one_process(tiny_checkpoint: Path, tiny: Model, backend: str) -> None:

@@ -95,8 +95,54 @@ def test_heads_and_back(ops: Ops) -> None:
 
 def test_sorting_is_stable_and_descending(ops: Ops) -> None:
     x = np.array([[1.0, 3.0, 3.0, 2.0, 3.0, -np.inf]], np.float32)
-    assert read(ops, ops.argsort_descending(ops.float32(x))).tolist() == [[1, 2, 4, 3, 0, 5]]
+    values, indices = ops.read(ops.largest(ops.float32(x), 6))
+    assert indices.tolist() == [[1, 2, 4, 3, 0, 5]]
+    assert values.tolist() == [[3, 3, 3, 2, 1, -np.inf]]
     assert read(ops, ops.argmax(ops.float32(x))).tolist() == [1]
+
+
+@pytest.mark.parametrize("size", [100, 128, 8192, 20_011])
+@pytest.mark.parametrize("count", [1, 50, 128, 1024])
+def test_the_largest_are_the_head_of_numpys_stable_sort(ops: Ops, size: int, count: int) -> None:
+    """Few different values, so that ties stand at every edge; both zeros and minus infinity among them."""
+    values = np.array([-np.inf, -2.5, -0.0, 0.0, 1.0, 7.0], np.float32)
+    x = np.random.default_rng(size + count).choice(values, (3, size))
+    expected = np.argsort(-x, axis=-1, kind="stable")[:, :count]
+    largest, indices = ops.read(ops.largest(ops.float32(x), count))
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_array_equal(largest, np.take_along_axis(x, expected, -1))
+
+
+@pytest.mark.parametrize("size", [7, 100, 4096, 4100, 150_000, 150_001])
+def test_a_row_has_the_same_sum_alone_and_in_a_batch(ops: Ops, size: int) -> None:
+    x = np.random.default_rng(3).normal(0, 3, (8, size)).astype(np.float32)
+    together = read(ops, ops.row_sum(ops.float32(x)))
+    alone = np.concatenate([read(ops, ops.row_sum(ops.float32(x[i : i + 1]))) for i in range(8)])
+    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_allclose(
+        together[:, 0], x.sum(-1, dtype=np.float64), atol=5e-6 * np.abs(x).sum(-1).max()
+    )
+
+
+@pytest.mark.parametrize("size", [9, 5000])
+def test_a_row_of_bools_sums_to_how_many_are_true(ops: Ops, size: int) -> None:
+    x = np.arange(2 * size).reshape(2, size).astype(np.float32)
+    assert read(ops, ops.row_sum(ops.float32(x) < size + 3)).tolist() == [[size], [3]]
+
+
+def test_a_scatter_writes_into_nothing_that_is_not_spare(ops: Ops) -> None:
+    x = ops.float32(np.zeros((1, 4), np.float32))
+    at, ones = ops.array(np.array([[2]])), ops.float32(np.ones((1, 1), np.float32))
+    changed, before = ops.read([ops.scatter(x, at, ones), x])
+    assert changed.tolist() == [[0, 0, 1, 0]]
+    assert before.tolist() == [[0, 0, 0, 0]]
+    assert read(ops, ops.scatter(x, at, ones, spare=True)).tolist() == [[0, 0, 1, 0]]
+
+
+def test_above(ops: Ops) -> None:
+    x = np.array([[-np.inf, -1.0, 0.5, 2.0]], np.float32)
+    assert read(ops, ops.above(ops.float32(x), 0.5, -3.0)).tolist() == [[-3.0, -3.0, -3.0, 2.0]]
+    assert read(ops, ops.above(ops.float32(x), -3e38, 0.0)).tolist() == [[0.0, -1.0, 0.5, 2.0]]
 
 
 def test_gather_scatter_take_concat(ops: Ops) -> None:

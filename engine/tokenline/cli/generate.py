@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenline.cli.options import ModelOptions, SamplingOptions, takes_options
+from tokenline.cli.options import ModelOptions, SamplingOptions, parsed_ids, takes_options
 from tokenline.cli.output import Interrupted, say, write, write_json
 from tokenline.errors import RequestError, RowError
 from tokenline.request import Request, validate
@@ -45,7 +45,7 @@ def generate(
     """Continue a text."""
     _only_one({"--prompt": prompt, "--prompt-file": prompt_file, "--token-ids": token_ids})
     if token_ids is not None:
-        request = sampling.request(prompt_token_ids=_parsed_ids(token_ids))
+        request = sampling.request(prompt_token_ids=parsed_ids("--token-ids", token_ids, "prompt"))
     else:
         request = sampling.request(prompt=_text(prompt, prompt_file))
     _answer(model, request, as_json=json, repeat=repeat)
@@ -157,13 +157,4 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise RequestError(
             f"{path} cannot be read ({error.strerror})", "check the path", param="prompt"
-        ) from None
-
-
-def _parsed_ids(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(item) for item in text.split(",") if item.strip())
-    except ValueError:
-        raise RequestError(
-            f"--token-ids {text!r} is not a list of token ids", "write it like 1,2,3", param="prompt"
         ) from None

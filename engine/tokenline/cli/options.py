@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokenline.errors import RequestError
-from tokenline.request import LoopDetection, Request, Sampling
+from tokenline.request import PRESETS, STAGES, LoopDetection, Request, Sampling
 
 if TYPE_CHECKING:
     from tokenline.client import Model
 
 SAMPLING, ENGINE = "Sampling", "Engine"
+_DEFAULT = Sampling()
 
 
 class Backend(StrEnum):
@@ -35,8 +36,17 @@ class Dtype(StrEnum):
     quantized = "quantized"
 
 
+class LogprobsMode(StrEnum):
+    processed = "processed"
+    raw = "raw"
+
+
 def _option(*names: str, help: str, panel: str | None = None, **settings: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, **settings)
+
+
+def _sampling(*names: str, help: str) -> Any:
+    return _option(*names, help=help, panel=SAMPLING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,33 +93,96 @@ class SamplingOptions:
     max_tokens: Annotated[int | None, _option("-n", "--max-tokens", help="As many as fit, unless given.")] = (
         None
     )
-    temperature: Annotated[float, _option("--temp", "--temperature", help="0 is greedy.", panel=SAMPLING)] = (
-        Sampling().temperature
+    temperature: Annotated[float, _sampling("--temp", "--temperature", help="0 is greedy.")] = (
+        _DEFAULT.temperature
     )
-    top_k: Annotated[int, _option("--top-k", help="0 is off.", panel=SAMPLING)] = Sampling().top_k
-    top_p: Annotated[float, _option("--top-p", help="1 is off.", panel=SAMPLING)] = Sampling().top_p
-    min_p: Annotated[float, _option("--min-p", help="0 is off.", panel=SAMPLING)] = Sampling().min_p
-    repetition_penalty: Annotated[
-        float, _option("--repetition-penalty", help="1 is off.", panel=SAMPLING)
-    ] = Sampling().repetition_penalty
-    presence_penalty: Annotated[float, _option("--presence-penalty", help="0 is off.", panel=SAMPLING)] = (
-        Sampling().presence_penalty
+    dynatemp_range: Annotated[float, _sampling("--dynatemp-range", help="Around it; 0 is off.")] = (
+        _DEFAULT.dynatemp_range
     )
-    frequency_penalty: Annotated[float, _option("--frequency-penalty", help="0 is off.", panel=SAMPLING)] = (
-        Sampling().frequency_penalty
+    dynatemp_exponent: Annotated[float, _sampling("--dynatemp-exponent", help="Of the entropy.")] = (
+        _DEFAULT.dynatemp_exponent
+    )
+    top_k: Annotated[int, _sampling("--top-k", help="0 is off.")] = _DEFAULT.top_k
+    top_p: Annotated[float, _sampling("--top-p", help="1 is off.")] = _DEFAULT.top_p
+    min_p: Annotated[float, _sampling("--min-p", help="0 is off.")] = _DEFAULT.min_p
+    typical_p: Annotated[float, _sampling("--typical-p", help="1 is off.")] = _DEFAULT.typical_p
+    top_n_sigma: Annotated[float, _sampling("--top-n-sigma", help="0 is off.")] = _DEFAULT.top_n_sigma
+    min_keep: Annotated[int, _sampling("--min-keep", help="What truncation leaves at least.")] = (
+        _DEFAULT.min_keep
+    )
+    xtc_probability: Annotated[float, _sampling("--xtc-probability", help="0 is off.")] = (
+        _DEFAULT.xtc_probability
+    )
+    xtc_threshold: Annotated[float, _sampling("--xtc-threshold", help="What is a top choice.")] = (
+        _DEFAULT.xtc_threshold
+    )
+    repetition_penalty: Annotated[float, _sampling("--repetition-penalty", help="1 is off.")] = (
+        _DEFAULT.repetition_penalty
+    )
+    presence_penalty: Annotated[float, _sampling("--presence-penalty", help="0 is off.")] = (
+        _DEFAULT.presence_penalty
+    )
+    frequency_penalty: Annotated[float, _sampling("--frequency-penalty", help="0 is off.")] = (
+        _DEFAULT.frequency_penalty
     )
     penalty_window: Annotated[
-        int, _option("--penalty-window", help="Latest tokens that penalties see; -1 all.", panel=SAMPLING)
-    ] = Sampling().penalty_window
-    logit_bias: Annotated[
-        list[str], _option("--logit-bias", help="TOKEN_ID=BIAS; repeat for more.", panel=SAMPLING)
-    ] = field(default_factory=list)
-    seed: Annotated[int | None, _option("--seed", help="Drawn, unless given.", panel=SAMPLING)] = None
+        int, _sampling("--penalty-window", help="Latest tokens that penalties see; -1 all.")
+    ] = _DEFAULT.penalty_window
+    presence_window: Annotated[
+        int | None, _sampling("--presence-window", help="The penalty window, unless given.")
+    ] = None
+    frequency_window: Annotated[
+        int | None, _sampling("--frequency-window", help="The penalty window, unless given.")
+    ] = None
+    dry_multiplier: Annotated[float, _sampling("--dry-multiplier", help="0 is off.")] = (
+        _DEFAULT.dry_multiplier
+    )
+    dry_base: Annotated[float, _sampling("--dry-base", help="Growth per repeated token.")] = _DEFAULT.dry_base
+    dry_allowed_length: Annotated[int, _sampling("--dry-allowed-length", help="Repeated for free.")] = (
+        _DEFAULT.dry_allowed_length
+    )
+    dry_window: Annotated[int, _sampling("--dry-window", help="Latest tokens that DRY sees; -1 all.")] = (
+        _DEFAULT.dry_window
+    )
+    dry_breaker: Annotated[
+        list[str] | None, _sampling("--dry-breaker", help='Ends a repetition; repeat for more, "" for none.')
+    ] = None
+    mirostat: Annotated[int, _sampling("--mirostat", help="Version 1 or 2; 0 is off.")] = _DEFAULT.mirostat
+    mirostat_tau: Annotated[float, _sampling("--mirostat-tau", help="Its target, in bits.")] = (
+        _DEFAULT.mirostat_tau
+    )
+    mirostat_eta: Annotated[float, _sampling("--mirostat-eta", help="Its learning rate.")] = (
+        _DEFAULT.mirostat_eta
+    )
+    logit_bias: Annotated[list[str], _sampling("--logit-bias", help="TOKEN_ID=BIAS; repeat for more.")] = (
+        field(default_factory=list)
+    )
+    banned_tokens: Annotated[str, _sampling("--banned-tokens", help="Token ids: 1,2,3.")] = ""
+    allowed_tokens: Annotated[
+        str | None, _sampling("--allowed-tokens", help="Only these: token ids, 1,2,3.")
+    ] = None
+    mask_eos: Annotated[bool, _sampling("--mask-eos", help="Never draw the end of the answer.")] = False
+    samplers: Annotated[
+        str, _sampling("--samplers", help=f"{', '.join(PRESETS)}, or stages in order: top_k,top_p,….")
+    ] = "llama.cpp"
+    seed: Annotated[int | None, _sampling("--seed", help="Drawn, unless given.")] = None
     stop: Annotated[list[str], _option("--stop", help="Ends before this text; repeat for more.")] = field(
         default_factory=list
     )
+    max_time_ms: Annotated[
+        int | None, _option("--max-time-ms", help="From the first token on; no bound, unless given.")
+    ] = None
+    min_indent: Annotated[
+        int, _option("--min-indent", help="Ends before a line that is indented less; 0 is off.")
+    ] = 0
     logprobs: Annotated[int | None, _option("--logprobs", help="With --json: alternatives per token.")] = None
-    ignore_eos: Annotated[bool, _option("--ignore-eos", help="Go on past the end of the answer.")] = False
+    logprobs_mode: Annotated[
+        LogprobsMode, _option("--logprobs-mode", help="After the sampler's stages, or the model's own.")
+    ] = LogprobsMode.processed
+    prompt_logprobs: Annotated[
+        int | None, _option("--prompt-logprobs", help="With --json: alternatives per token of the prompt.")
+    ] = None
+    ignore_eos: Annotated[bool, _option("--ignore-eos", help="Go on past an end that was drawn.")] = False
     loop_detection: Annotated[bool, _option("--loop-detection", help="End an answer that repeats.")] = False
     cache_prompt: Annotated[
         bool, _option("--cache-prompt/--no-cache-prompt", help="Reuse what is computed.", panel=ENGINE)
@@ -120,12 +193,27 @@ class SamplingOptions:
         sampling = {
             item.name: getattr(self, item.name) for item in fields(self) if item.name in _SAMPLING_FIELDS
         }
+        lists: dict[str, Any] = {
+            "logit_bias": self._biases(),
+            "banned_tokens": parsed_ids("--banned-tokens", self.banned_tokens, "banned_tokens"),
+            "allowed_tokens": None,
+        }
+        if self.allowed_tokens is not None:
+            lists["allowed_tokens"] = parsed_ids("--allowed-tokens", self.allowed_tokens, "allowed_tokens")
+        if self.dry_breaker is not None:
+            lists["dry_breakers"] = tuple(breaker for breaker in self.dry_breaker if breaker)
+        if self.samplers not in PRESETS and ("," in self.samplers or self.samplers in STAGES):
+            lists["samplers"] = tuple(stage.strip() for stage in self.samplers.split(","))
         return Request(
             **prompt,
-            sampling=Sampling(**{**sampling, "logit_bias": self._biases()}),
+            sampling=Sampling(**{**sampling, **lists}),
             max_tokens=self.max_tokens,
+            max_time_ms=self.max_time_ms,
+            min_indent=self.min_indent,
             stop=tuple(self.stop),
             logprobs=self.logprobs,
+            logprobs_mode=self.logprobs_mode.value,
+            prompt_logprobs=self.prompt_logprobs,
             ignore_eos=self.ignore_eos,
             loop_detection=LoopDetection() if self.loop_detection else None,
             cache_prompt=self.cache_prompt,
@@ -147,6 +235,16 @@ class SamplingOptions:
 
 
 _SAMPLING_FIELDS = frozenset(Sampling.__struct_fields__)
+
+
+def parsed_ids(option: str, text: str, param: str) -> tuple[int, ...]:
+    """Token ids written with commas."""
+    try:
+        return tuple(int(item) for item in text.split(",") if item.strip())
+    except ValueError:
+        raise RequestError(
+            f"{option} {text!r} is not a list of token ids", "write it like 1,2,3", param=param
+        ) from None
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -176,14 +176,32 @@ class TorchOps:
     def argmax(self, x: Tensor) -> Tensor:
         return x.argmax(dim=-1)
 
-    def argsort_descending(self, x: Tensor) -> Tensor:
-        return torch.sort(x, dim=-1, descending=True, stable=True).indices
+    def largest(self, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        size = x.shape[-1]
+        if count >= size or self.device != "cpu":
+            values, indices = torch.sort(x, dim=-1, descending=True, stable=True)
+            return values[:, :count], indices[:, :count]
+        # Sorting a whole vocabulary takes ten milliseconds. The `count` blocks with the largest maxima, of equal
+        # ones those with lower ids, hold the `count` largest: each has an entry that comes before any elsewhere.
+        if size < 2 * count * _BLOCK:
+            indices = _first_of(x, count)
+        else:
+            whole = size // _BLOCK * _BLOCK
+            maxima = x[:, :whole].unflatten(1, (-1, _BLOCK)).amax(-1)
+            blocks = _first_of(maxima, count).sort(dim=-1).values
+            steps = torch.arange(_BLOCK, device=x.device)
+            inside = (blocks[:, :, None] * _BLOCK + steps).flatten(1)
+            rest = torch.arange(whole, size, device=x.device).expand(x.shape[0], -1)
+            candidates = torch.cat([inside, rest], 1)
+            # Ascending ids, so that of equal values the lower id is first here too.
+            indices = candidates.gather(1, _first_of(x.gather(1, candidates), count))
+        return x.gather(1, indices), indices
 
     def gather(self, x: Tensor, indices: Tensor) -> Tensor:
         return torch.gather(x, -1, indices)
 
-    def scatter(self, x: Tensor, indices: Tensor, values: Tensor) -> Tensor:
-        return x.scatter(-1, indices, values)
+    def scatter(self, x: Tensor, indices: Tensor, values: Tensor, *, spare: bool = False) -> Tensor:
+        return x.scatter_(-1, indices, values) if spare else x.scatter(-1, indices, values)
 
     def softmax(self, x: Tensor) -> Tensor:
         return torch.softmax(x, dim=-1)
@@ -197,8 +215,27 @@ class TorchOps:
     def where(self, condition: Tensor, a: Any, b: Any) -> Tensor:
         return torch.where(condition, a, b)
 
+    def exp(self, x: Tensor) -> Tensor:
+        return torch.exp(x)
+
+    def log(self, x: Tensor) -> Tensor:
+        return torch.log(x)
+
     def row_sum(self, x: Tensor) -> Tensor:
+        size = x.shape[-1]
+        if x.dtype == torch.bool and size > _ROW and self.device == "cpu":
+            # torch would make integers of all of them first.
+            return torch.tensor([[np.count_nonzero(row)] for row in x.numpy()])
+        if x.is_floating_point() and size > _ROW:
+            # torch splits the sum of a lone long row over its threads and those of a batch over the rows, which
+            # rounds otherwise: in two steps neither sum is long.
+            whole = size // _BLOCK * _BLOCK
+            blocks = x[..., :whole].unflatten(-1, (-1, _BLOCK)).sum(dim=-1)
+            x = torch.cat([blocks, x[..., whole:]], -1)
         return x.sum(dim=-1, keepdim=True)
+
+    def above(self, x: Tensor, bound: float, other: float) -> Tensor:
+        return F.threshold(x, bound, other)
 
     def row_max(self, x: Tensor) -> Tensor:
         return x.amax(dim=-1, keepdim=True)
@@ -207,4 +244,22 @@ class TorchOps:
         return x.to(self._index)
 
     def isfinite_row(self, x: Tensor) -> Tensor:
-        return torch.isfinite(x.amax(dim=-1)) & ~torch.isnan(x).any(dim=-1)
+        return torch.isfinite(x.amax(dim=-1))  # a NaN is the maximum of what holds it
+
+    def peek(self, x: Tensor) -> np.ndarray | None:
+        return x.numpy() if self.device == "cpu" else None
+
+
+# Entries in a block of `largest`: few enough that the blocks chosen are a fraction of a vocabulary.
+_BLOCK = 32
+# A row up to this long is summed in one go: torch gives no thread less than 32768 entries.
+_ROW = 4096
+
+
+def _first_of(x: Tensor, count: int) -> Tensor:
+    """Indices of the `count` largest of each row, of equal ones the lower first, by one integer that says both."""
+    bits = (x + 0.0).view(torch.int32)  # of the two zeros only the positive one
+    ascending = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(torch.int64)
+    size = x.shape[-1]
+    keys = (ascending << 32) | torch.arange(size - 1, -1, -1, device=x.device)
+    return size - 1 - (torch.topk(keys, count).values & 0xFFFFFFFF)

@@ -18,7 +18,7 @@ class ChatReply(Reply):
     whole_object: ClassVar[str] = "chat.completion"
     chunk_object: ClassVar[str] = "chat.completion.chunk"
 
-    def choice(self, result: Json) -> Json:
+    def choice(self, index: int, result: Json) -> Json:
         entries = result["logprobs"]
         return {
             "message": {"role": "assistant", "content": result["text"], "refusal": None},

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import codecs
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from tokenline.server.protocol import CompletionBody, prompts_of
 from tokenline.server.reply import Json, Reply, logprob_of
 
 if TYPE_CHECKING:
@@ -30,17 +31,44 @@ class TextOffsets:
 
 @dataclass(kw_only=True)
 class CompletionReply(Reply):
+    body: CompletionBody
     prefix: ClassVar[str] = "cmpl"
     whole_object: ClassVar[str] = "text_completion"
     chunk_object: ClassVar[str] = "text_completion"
     offsets: defaultdict[int, TextOffsets] = field(default_factory=lambda: defaultdict(TextOffsets))
 
-    def choice(self, result: Json) -> Json:
-        entries = result["logprobs"]
+    def choice(self, index: int, result: Json) -> Json:
+        entries, of_prompt = result["logprobs"], result.get("prompt_logprobs", [])
+        if self.body.echo and entries is not None:
+            entries = [*of_prompt, *entries]
         logprobs = None if entries is None else _legacy_logprobs(entries, TextOffsets())
-        return {"text": result["text"], "logprobs": logprobs}
+        choice = {"text": self._echo(index) + result["text"], "logprobs": logprobs}
+        return choice if self.body.prompt_logprobs is None else {**choice, "prompt_logprobs": of_prompt}
+
+    def opening(self) -> Iterator[Json]:
+        for index in range(len(prompts_of(self.body)) * self.body.choices if self.body.echo else 0):
+            choice = {"index": index, "text": self._echo(index), "logprobs": None, "finish_reason": None}
+            yield self.chunk(choice)
+
+    def _echo(self, index: int) -> str:
+        """What stands before the answer: the prompt, where it is asked for."""
+        if not self.body.echo:
+            return ""
+        prompt = prompts_of(self.body)[index // self.body.choices]
+        return (
+            prompt["prompt"]
+            if "prompt" in prompt
+            else self.model.tokenizer.decode(prompt["prompt_token_ids"])
+        )
 
     def delta(self, index: int, event: Event) -> Json | None:
+        if event.prompt_logprobs is not None:
+            choice: Json = {"text": "", "logprobs": None}
+            if self.body.echo and self.body.logprobs is not None:
+                choice["logprobs"] = _legacy_logprobs(event.prompt_logprobs, self.offsets[index])
+            if self.body.prompt_logprobs is not None:
+                choice["prompt_logprobs"] = event.prompt_logprobs
+            return choice
         if event.result is not None and not event.text:
             return None
         entries = [] if event.logprobs is None else [event.logprobs]
@@ -52,12 +80,16 @@ class CompletionReply(Reply):
 
 
 def _legacy_logprobs(entries: Iterable[Json], offsets: TextOffsets) -> Json:
-    tokens, token_logprobs, top_logprobs, text_offset = [], [], [], []
+    tokens, token_logprobs, text_offset = [], [], []
+    top_logprobs: list[dict[str, float] | None] = []
     for entry in entries:
         tokens.append(_spelled(entry))
-        token_logprobs.append(logprob_of(entry))
-        # The token that was drawn is always among them, also when it is none of the likeliest.
-        top_logprobs.append({_spelled(top): logprob_of(top) for top in [*entry["top_logprobs"], entry]})
+        token_logprobs.append(None if entry["logprob"] is None else logprob_of(entry))
+        if entry["logprob"] is None:
+            top_logprobs.append(None)  # the first token of an echo
+        else:
+            # The token that was drawn is always among them, also when it is none of the likeliest.
+            top_logprobs.append({_spelled(top): logprob_of(top) for top in [*entry["top_logprobs"], entry]})
         text_offset.append(offsets.next(entry))
     return {
         "tokens": tokens,

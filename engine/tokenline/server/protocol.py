@@ -43,11 +43,35 @@ class CommonBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     logit_bias: dict[str, float] | None = None
     # Who the client's own user is: it changes nothing here, but clients send it to every server.
     user: str | None = None
-    # Ours.
+    # Ours, as `tokenline.request` names them.
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
     top_k: int | None = None
     min_p: float | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    min_keep: int | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
     repetition_penalty: float | None = None
     penalty_window: int | None = None
+    presence_window: int | None = None
+    frequency_window: int | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_window: int | None = None
+    dry_breakers: tuple[str, ...] | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    banned_tokens: tuple[int, ...] | None = None
+    allowed_tokens: tuple[int, ...] | None = None
+    mask_eos: bool | None = None
+    samplers: str | tuple[str, ...] | None = None
+    max_time_ms: int | None = None
+    min_indent: int | None = None
+    logprobs_mode: Literal["processed", "raw"] | None = None
     ignore_eos: bool | None = None
     cache_prompt: bool | None = None
     loop_detection: bool | Loop | None = None
@@ -65,7 +89,8 @@ class CommonBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class CompletionBody(CommonBody, forbid_unknown_fields=True, kw_only=True):
     prompt: Any
     logprobs: int | None = None
-    echo: Literal[False] | None = None
+    echo: bool | None = None
+    prompt_logprobs: int | None = None
     best_of: Literal[1] | None = None
     suffix: None = None
 
@@ -122,11 +147,22 @@ def parse(data: bytes, kind: type[Body]) -> Body:
 
 def completion_requests(body: CompletionBody) -> list[Request]:
     """One request per choice: every prompt `n` times, in order."""
-    prompts = _prompts(body.prompt)
+    prompts = prompts_of(body)
+    # An echo is part of the answer, and so are its logprobs.
+    of_prompt = body.prompt_logprobs
+    if of_prompt is None and body.echo:
+        of_prompt = body.logprobs
     total = len(prompts) * body.choices
     _require(total <= MAX_CHOICES, "n", f"{total} choices were asked for", f"ask for {MAX_CHOICES} at most")
     return [
-        _request(body, index, logprobs=body.logprobs, max_tokens=body.max_tokens, **prompt)
+        _request(
+            body,
+            index,
+            logprobs=body.logprobs,
+            max_tokens=body.max_tokens,
+            prompt_logprobs=of_prompt,
+            **prompt,
+        )
         for prompt in prompts
         for index in range(body.choices)
     ]
@@ -156,15 +192,8 @@ def chat_requests(body: ChatBody) -> list[Request]:
 
 def _request(body: CommonBody, index: int, **fields: Any) -> Request:
     seed = None if body.seed is None or index == 0 else (body.seed + index) % SEEDS
-    sampling: dict[str, Any] = {
-        "temperature": body.temperature,
-        "top_k": body.top_k,
-        "top_p": body.top_p,
-        "min_p": body.min_p,
-        "repetition_penalty": body.repetition_penalty,
-        "presence_penalty": body.presence_penalty,
-        "frequency_penalty": body.frequency_penalty,
-        "penalty_window": body.penalty_window,
+    sampling = {
+        **{name: getattr(body, name) for name in Sampling.__struct_fields__},
         "logit_bias": _biases(body.logit_bias),
         "seed": body.seed if seed is None else seed,
     }
@@ -174,7 +203,8 @@ def _request(body: CommonBody, index: int, **fields: Any) -> Request:
             loop = LoopDetection()
         case Loop() as given:
             loop = LoopDetection(**msgspec.structs.asdict(given))
-    given_fields: dict[str, Any] = {"ignore_eos": body.ignore_eos, "cache_prompt": body.cache_prompt}
+    names = ("ignore_eos", "cache_prompt", "max_time_ms", "min_indent", "logprobs_mode")
+    given_fields = {name: getattr(body, name) for name in names}
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return Request(
         sampling=Sampling(**{name: value for name, value in sampling.items() if value is not None}),
@@ -185,9 +215,9 @@ def _request(body: CommonBody, index: int, **fields: Any) -> Request:
     )
 
 
-def _prompts(prompt: Any) -> list[dict[str, Any]]:
+def prompts_of(body: CompletionBody) -> list[dict[str, Any]]:
     """OpenAI's four spellings: a text, token ids, a list of texts, a list of lists of token ids."""
-    match prompt:
+    match prompt := body.prompt:
         case str():
             return [{"prompt": prompt}]
         case [int(), *_]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tokenline.row import Event
 
 Json = dict[str, Any]
-DETAILS = ("prompt_token_ids", "token_ids", "finish_cause", "timings", "manifest", "counters")
+DETAILS = ("prompt_token_ids", "token_ids", "finish_cause", "truncated", "timings", "manifest", "counters")
 # OpenAI's word for a token that cannot be drawn; JSON has none for minus infinity.
 IMPOSSIBLE = -9999.0
 
@@ -39,7 +39,7 @@ class Reply(ABC):
         self.id = f"{self.prefix}-{secrets.token_hex(12)}"
 
     @abstractmethod
-    def choice(self, result: Json) -> Json:
+    def choice(self, index: int, result: Json) -> Json:
         """A finished choice, without its index and finish reason."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Reply(ABC):
 
     def whole(self, results: Sequence[Json]) -> Json:
         choices = [
-            {"index": index, **self.choice(result), **self._end(result)}
+            {"index": index, **self.choice(index, result), **self._end(result)}
             for index, result in enumerate(results)
         ]
         return {**self._head(self.whole_object), "choices": choices, "usage": self.usage(results)}
