@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import transformers
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tokenline.checkpoint.hf_tokenizer import hf_text_parts
@@ -66,6 +66,12 @@ def test_ids_are_transformers(parts: TextParts, template: ChatTemplate, oracle: 
 def test_ids_are_transformers_for_any_content(
     parts: TextParts, template: ChatTemplate, oracle: Any, contents: list[str]
 ) -> None:
+    # Special tokens in content are the one intended difference; hypothesis finds their names in this file's constants.
+    assume(
+        not any(
+            special in content for special in parts.tokenizer.special_tokens.values() for content in contents
+        )
+    )
     messages = [{"role": "user", "content": content} for content in contents]
     assert template.prompt(parts.tokenizer, messages).token_ids == oracle_ids(oracle, messages)
 
