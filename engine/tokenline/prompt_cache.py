@@ -72,8 +72,12 @@ class PromptCache:
     ) -> int:
         """Keep a copy of the state of exactly these tokens; returns the bytes copied, 0 where it was kept already or
         does not fit. The caches must hold the tokens and not one more: state is never ahead of its key."""
-        if any(cache.length != len(tokens) for cache in caches):
-            raise ValueError("a state can only be stored under the tokens it holds")
+        for cache in caches:
+            if cache.length != len(tokens):
+                raise ValueError(
+                    f"a layer holds {cache.length} tokens of state where its key has {len(tokens)}: "
+                    f"{abs(cache.length - len(tokens))} too {'many' if cache.length > len(tokens) else 'few'}"
+                )
         array = np.asarray(tokens, dtype=np.int64)
         key = (namespace, array.tobytes(), split_points)
         if key in self._entries:
