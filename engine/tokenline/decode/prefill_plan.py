@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-# Tokens in one piece; see docs/decisions for the measurement.
-PREFILL_SIZE = 512
+# Tokens in one piece; docs/decisions has the measurement.
+PREFILL_SIZE = 256
 
 
 @dataclass(frozen=True)
