@@ -36,7 +36,7 @@ def _main(command: list[str]) -> int:
             child.wait(STOPPING_SECONDS)
         except subprocess.TimeoutExpired:
             child.kill()
-        # What the child started shares this session; this process goes with it.
+        # What the child started is in the same process group; so is this process, which goes with it.
         os.killpg(os.getpgid(0), signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
