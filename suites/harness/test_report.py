@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from paritygate.report import print_table, write
-from paritygate.report.headline import headline
+from paritygate.report.headline import advice, headline
 from paritygate.report.page import aligned
 from paritygate.report.plots import ticks
 from paritygate.run import Run
@@ -193,3 +193,9 @@ def test_long_agreement_is_folded_around_a_difference() -> None:
 def test_ticks_are_round_and_reach_the_top() -> None:
     assert ticks(63.0) == [0, 20, 40, 60]
     assert ticks(0.0) == [0.0]
+
+
+def test_an_interrupted_run_is_told_to_finish_and_not_to_quieten_the_machine() -> None:
+    run = replace(green_run(), checks=(), interrupted=True, exit=Exit.INCONCLUSIVE)
+    assert headline(run) == "Interrupted before the first check."
+    assert "let it finish" in advice(run)

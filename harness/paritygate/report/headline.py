@@ -48,7 +48,7 @@ def headline(run: Run) -> str:
     """The verdict in one sentence."""
     checks = run.checks
     if not checks:
-        return "Nothing was tested."
+        return "Interrupted before the first check." if run.interrupted else "Nothing was tested."
     wrong = worst_first(checks)
     if run.interrupted:
         return f"Interrupted after {plural(len(checks), 'check')}: nothing is proved about the rest."
@@ -77,7 +77,9 @@ def advice(run: Run) -> str:
         return "Each failure below shows where it first went wrong and what was expected there."
     if tally[Outcome.COULD_NOT_RUN]:
         return "Mend the setup named below and run again: what could not run proves nothing."
-    if tally[Outcome.INCONCLUSIVE] or run.interrupted:
+    if run.interrupted:
+        return "Run again and let it finish: what was not reached proves nothing."
+    if tally[Outcome.INCONCLUSIVE]:
         return "Run again on a quieter machine, or with more rounds: an undecided check is not a pass."
     return "Nothing to do."
 
