@@ -53,3 +53,10 @@ def test_texts_that_repeat_a_little_do_not_fire_at_any_character(text: str) -> N
 
 def test_nothing_is_no_loop() -> None:
     assert detect_loop([], SETTINGS) is None
+
+
+@pytest.mark.parametrize("settings", [LoopDetection(max_period=10**30), LoopDetection(repeats=10**30)])
+@pytest.mark.timeout(10)
+def test_an_absurd_bound_costs_no_more_than_the_text_is_long(settings: LoopDetection) -> None:
+    assert detect_loop(list(range(100)), settings) is None
+    assert detect_loop([7] * 40, settings) == (1 if settings.repeats == 4 else None)

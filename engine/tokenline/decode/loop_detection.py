@@ -12,7 +12,8 @@ def detect_loop(generated: Sequence[int], settings: LoopDetection) -> int | None
 
     A short period must fill `settings.min_tokens` too, so that "...", a row of dashes or a table rule is no loop.
     """
-    for period in range(1, settings.max_period + 1):
+    # A period of which the text cannot hold enough copies is not looked for, however large the bound asked for.
+    for period in range(1, min(settings.max_period, len(generated) // settings.repeats) + 1):
         span = max(period * settings.repeats, settings.min_tokens)
         if span <= len(generated) and _repeats(generated[-span:], period):
             return period
