@@ -142,29 +142,33 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     cache_prompt: bool = True
 
 
+# Float32 holds what the stages compute within these: beyond them a logit overflows, and a draw would mean nothing.
+_LEAST, _GREATEST = 1e-3, 1e6
+_COLDEST = 1e-6
+
 # Field: the least and the greatest value, each with whether it is allowed itself, and the mend.
 _SAMPLING_RANGES: dict[str, tuple[float, bool, float, bool, str]] = {
-    "dynatemp_range": (0, True, math.inf, False, "use 0 (off) or more"),
-    "dynatemp_exponent": (0, False, math.inf, False, "use 1, or another positive number"),
+    "dynatemp_range": (0, True, _GREATEST, True, "use 0 (off) up to 1e6"),
+    "dynatemp_exponent": (_LEAST, True, 1e3, True, "use 1, or another number from 0.001 to 1000"),
     "top_p": (0, False, 1, True, "use 1 (off) or a share of the mass"),
     "min_p": (0, True, 1, True, "use 0 (off) up to 1"),
     "typical_p": (0, False, 1, True, "use 1 (off) or a share of the mass"),
-    "top_n_sigma": (0, True, math.inf, False, "use 0 (off) or more"),
+    "top_n_sigma": (0, True, _GREATEST, True, "use 0 (off) up to 1e6"),
     "min_keep": (1, True, math.inf, False, "use 1 or more"),
     "xtc_probability": (0, True, 1, True, "use 0 (off) up to 1"),
     "xtc_threshold": (0, False, 1, True, "use a probability"),
-    "repetition_penalty": (0, False, math.inf, False, "use 1 (off) or more"),
+    "repetition_penalty": (_LEAST, True, 1e3, True, "use 1 (off), or a factor from 0.001 to 1000"),
     "presence_penalty": (-2, True, 2, True, "use -2 to 2"),
     "frequency_penalty": (-2, True, 2, True, "use -2 to 2"),
     "penalty_window": (-1, True, math.inf, False, "use -1 (all), 0 (none) or a number of tokens"),
     "presence_window": (-1, True, math.inf, False, "use -1 (all), 0 (none) or a number of tokens"),
     "frequency_window": (-1, True, math.inf, False, "use -1 (all), 0 (none) or a number of tokens"),
-    "dry_multiplier": (0, True, math.inf, False, "use 0 (off) or more"),
-    "dry_base": (1, True, math.inf, False, "use 1 or more"),
+    "dry_multiplier": (0, True, _GREATEST, True, "use 0 (off) up to 1e6"),
+    "dry_base": (1, True, _GREATEST, True, "use 1 to 1e6"),
     "dry_allowed_length": (1, True, math.inf, False, "use 1 or more"),
     "dry_window": (-1, True, math.inf, False, "use -1 (all), 0 (none) or a number of tokens"),
     "mirostat": (0, True, 2, True, "use 0 (off), 1 or 2"),
-    "mirostat_tau": (0, False, math.inf, False, "use a surprise in bits"),
+    "mirostat_tau": (0, False, _GREATEST, True, "use a surprise in bits"),
     "mirostat_eta": (0, False, 1, True, "use a learning rate"),
     "seed": (0, True, 2**64, False, "use a whole number from 0"),
 }
@@ -235,6 +239,12 @@ def _validate_sampling(s: Sampling, vocabulary_size: int) -> None:
     )
     what = "negative" if s.temperature < 0 else "not a finite number"
     _require(finite, "temperature", f"temperature {s.temperature} is {what}", "use 0 (greedy) or more")
+    _require(
+        s.temperature == 0 or _COLDEST <= s.temperature <= _GREATEST,
+        "temperature",
+        f"temperature {s.temperature} is outside [{_COLDEST}, {_GREATEST}]",
+        "use 0 (greedy), or a number in that range",
+    )
     _require(s.top_k >= 0, "top_k", f"top_k {s.top_k} is negative", "use 0 (off) or more")
     _require_ranges(s, _SAMPLING_RANGES)
     _validate_order(s)

@@ -115,6 +115,11 @@ def test_the_context_bound_ends_the_row(tiny_checkpoint: Path, backend: str) -> 
         ({"top_k": -1}, "top_k"),
         ({"top_k": 1.5}, "top_k"),
         ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"repetition_penalty": 1e-30}, "repetition_penalty"),
+        ({"repetition_penalty": 1e300}, "repetition_penalty"),
+        ({"temperature": 1e-38}, "temperature"),
+        ({"temperature": 1e308}, "temperature"),
+        ({"dry_multiplier": 1e300}, "dry_multiplier"),
         ({"presence_penalty": 3}, "presence_penalty"),
         ({"penalty_window": -2}, "penalty_window"),
         ({"seed": -1}, "seed"),
@@ -288,3 +293,22 @@ def test_options_that_cannot_work_are_refused(tiny_checkpoint: Path, options: di
     with pytest.raises(error) as caught:
         Model(str(tiny_checkpoint), **options)
     assert caught.value.mend
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"temperature": 1e-6},
+        {"temperature": 1e6},
+        {"temperature": 1.0, "repetition_penalty": 1e-3},
+        {"temperature": 1.0, "repetition_penalty": 1e3},
+        {"temperature": 1.0, "dynatemp_range": 1e6},
+    ],
+)
+def test_the_edges_of_what_is_allowed_still_draw(tiny: Model, settings: dict) -> None:
+    """Logits within float32 give logprobs that are numbers, and the coldest temperature gives the greedy token."""
+    result = tiny.generate(PROMPT, max_tokens=6, seed=1, logprobs=1, ignore_eos=True, **settings)
+    assert result["finish_cause"] == "Length"
+    assert np.isfinite([entry["logprob"] for entry in result["logprobs"]]).all()
+    if settings["temperature"] < 1:
+        assert result["token_ids"] == tiny.generate(PROMPT, max_tokens=6, ignore_eos=True)["token_ids"]
