@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -143,6 +144,26 @@ def test_a_stop_lets_answers_finish(
     out, err = server.communicate(timeout=30)
     assert server.returncode == code, err
     assert (out, err) == ("", f"tokenline: {'interrupted' if code else 'stopped'}\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_stop_cuts_answers_off_quietly(
+    process: tuple[subprocess.Popen[str], str], number: signal.Signals
+) -> None:
+    server, url = process
+    body = {**LONG, "max_tokens": 1900, "ignore_eos": True, "stream": True}
+    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response:
+        answer = lines(response)
+        next(answer)
+        os.kill(server.pid, number)
+        time.sleep(0.3)
+        os.kill(server.pid, number)
+        rest: list[str] = []
+        with contextlib.suppress(httpx.RemoteProtocolError, httpx.ReadError):
+            rest.extend(answer)
+    _, err = server.communicate(timeout=30)
+    assert "data: [DONE]" not in rest
+    assert err == f"tokenline: {'interrupted' if number == signal.SIGINT else 'stopped'}\n"
 
 
 def test_a_port_in_use_is_one_line_before_anything_is_loaded(

@@ -114,7 +114,7 @@ def _answer(options: ModelOptions, request: Request, *, as_json: bool, repeat: i
             result = stream_answer(model, request, quiet=as_json)
             if as_json:
                 write_json(result)
-            elif sys.stdout.isatty():
+            elif sys.stdout is not None and sys.stdout.isatty():
                 write("\n")
             if result["finish_reason"] == "cancelled":
                 raise Interrupted

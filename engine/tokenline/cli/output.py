@@ -22,6 +22,8 @@ def say(line: str) -> None:
 
 def write(text: str) -> None:
     """Send text now, as UTF-8 whatever the locale, with its line ends as they are."""
+    if sys.stdout is None:  # started with its stdout closed
+        raise PipeClosed
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import signal
 import socket
 from collections.abc import Iterator
@@ -65,6 +66,14 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """uvicorn cuts answers off at a second SIGINT only; supervisors send SIGTERM, and send it again."""
+        if self.should_exit:
+            self.force_exit = True
+            # An answer that is cut off because somebody asked twice is no error; uvicorn would print a traceback for it.
+            logging.getLogger("uvicorn.error").disabled = True
+        super().handle_exit(sig, frame)
 
 
 def serve_until_stopped(
