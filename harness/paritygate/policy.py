@@ -281,7 +281,13 @@ def load(root: Path) -> Policy:
         if "goldens" in document and not getattr(getattr(policy, table), key):
             raise reader.error((table,), f"`{key}` is missing: goldens need it")
     try:
-        known_cases = set(policy.all_cases(root))
+        names = [case.name for case in (*policy.golden_cases(root), *policy.cases)]
+        for index, case in enumerate(policy.cases):
+            if names.count(case.name) > 1:
+                raise reader.error(("cases", index), f"another case is named {case.name!r} too")
+            if case.max_tokens < 0:
+                raise reader.error(("cases", index, "max_tokens"), f"{case.max_tokens} is negative")
+        known_cases = set(names)
     except CaseError as error:
         raise PolicyError(str(error)) from error
     _check_names(reader, policy, known_cases)

@@ -77,8 +77,12 @@ def _judge(
 
 def _arrivals(claim: str, arm: str, cases: list[Case], answers: _Answers) -> Check:
     streams = [answers.streams[arm, case.name] for case in cases if (arm, case.name) in answers.streams]
+    name = f"identity/{claim}/{arm}/arrivals"
+    errors = [answers.errors[arm, case.name] for case in cases if (arm, case.name) in answers.errors]
+    if errors and not streams:
+        return could_not_run(GATE, name, errors[0])
     found = spread_of(streams)
-    return check_of(GATE, f"identity/{claim}/{arm}/arrivals", found, seconds=0.0, passing=(Verdict.HELD,))
+    return check_of(GATE, name, found, seconds=0.0, passing=(Verdict.HELD,))
 
 
 def run(
