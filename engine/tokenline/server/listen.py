@@ -71,7 +71,7 @@ class Server(uvicorn.Server):
         """uvicorn cuts answers off at a second SIGINT only; supervisors send SIGTERM, and send it again."""
         if self.should_exit:
             self.force_exit = True
-            # An answer that is cut off because somebody asked twice is no error; uvicorn would print a traceback for it.
+            # What is cut off because somebody asked twice is no error; uvicorn would print a traceback for it.
             logging.getLogger("uvicorn.error").disabled = True
         super().handle_exit(sig, frame)
 
