@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from paritygate import policy
 from paritygate.cli import app
-from paritygate.toml_lines import line_of
+from paritygate.policy.toml_lines import line_of
 
 
 def broken(repository: Path, find: str, replace: str) -> str:

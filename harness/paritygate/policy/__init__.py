@@ -1,0 +1,19 @@
+"""paritygate.toml, typed: what is tested, how it is run, and what it is held to."""
+
+from paritygate.policy.claims import (
+    CacheClaim,
+    Claim,
+    EnvelopeClaim,
+    GoldenClaim,
+    HistoryClaim,
+    IdentityClaim,
+)
+from paritygate.policy.load import POLICY_FILE, POLICY_SCHEMA, load
+from paritygate.policy.policy import ArmPolicy, CheckpointPolicy, Envelope, GoldenPolicy, Policy, Waiver
+from paritygate.policy.reader import PolicyError
+
+__all__ = [
+    "POLICY_FILE", "POLICY_SCHEMA", "ArmPolicy", "CacheClaim", "CheckpointPolicy", "Claim", "Envelope",
+    "EnvelopeClaim", "GoldenClaim", "GoldenPolicy", "HistoryClaim", "IdentityClaim", "Policy", "PolicyError",
+    "Waiver", "load",
+]  # fmt: skip

@@ -1,0 +1,67 @@
+"""What a policy can promise: each kind of claim a type."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from paritygate.policy.table import Table
+from paritygate.verdict import Verdict
+
+
+class GoldenClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="golden"):
+    """Each arm says what the goldens say; `cases` narrows it, none means all of them.
+
+    `promise` "decided" lets a near-tie go either way. Logprobs lie within the envelope's `max_abs_logit`.
+    """
+
+    arms: tuple[str, ...]
+    envelope: str
+    cases: tuple[str, ...] = ()
+    promise: Literal["identical", "decided"] = "identical"
+
+    @property
+    def passing(self) -> tuple[Verdict, ...]:
+        """The verdicts that keep the promise."""
+        return (Verdict.IDENTICAL,) if self.promise == "identical" else (Verdict.IDENTICAL, Verdict.TIE_BREAK)
+
+
+class IdentityClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="identity"):
+    """The arms say the same thing, byte for byte; the first is the reference."""
+
+    arms: tuple[str, ...]
+    cases: tuple[str, ...]
+
+
+class CacheClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="cache"):
+    """Cold, hit and second hit are identical, and the hits did reuse tokens.
+
+    `repeat` cases run three times. A `turns` case runs up to its last but one user message, then whole. A
+    `shorter_after_longer` case runs whole, then cut to `shorter_tokens`; a `changed_end` case runs cut to as many, then
+    with another token just before its last, where a state that is adopted one token too far is wrong.
+    """
+
+    arms: tuple[str, ...]
+    repeat: tuple[str, ...]
+    shorter_after_longer: tuple[str, ...] = ()
+    changed_end: tuple[str, ...] = ()
+    shorter_tokens: int = 0
+    turns: tuple[str, ...] = ()
+    max_tokens: int = 16
+
+
+class EnvelopeClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="envelope"):
+    """Teacher-forced logits of the second arm lie within a registered envelope of the first's."""
+
+    arms: tuple[str, str]
+    cases: tuple[str, ...]
+    envelope: str
+
+
+class HistoryClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="history"):
+    """Penalties see every token up to the last one: each arm's answer follows a recomputation from its raw logits."""
+
+    arms: tuple[str, ...]
+    cases: tuple[str, ...]
+
+
+Claim = GoldenClaim | IdentityClaim | CacheClaim | EnvelopeClaim | HistoryClaim

@@ -1,0 +1,96 @@
+"""A whole policy, typed: what is tested, how it is run, and what it is held to."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from paritygate.bench.settings import BenchPolicy
+from paritygate.case import Case, load_cases
+from paritygate.policy.claims import Claim
+from paritygate.policy.table import Table
+from paritygate.structure.rules import StructurePolicy
+
+
+class CheckpointPolicy(Table, frozen=True, kw_only=True):
+    """The checkpoint under test: what an arm is given as MODEL, and the hash of its weights, which goldens need."""
+
+    name: str
+    model: str
+    sha256: str = ""
+
+    @property
+    def location(self) -> str:
+        """MODEL for arms; PARITYGATE_MODEL names another place of the same weights."""
+        return os.environ.get("PARITYGATE_MODEL") or self.model
+
+
+class ArmPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to run an engine: `kind` is an entry point of `paritygate.arms`, the rest are that arm's options."""
+
+    name: str
+    kind: str
+    options: dict[str, Any]
+
+
+class GoldenPolicy(Table, frozen=True, kw_only=True):
+    """Where goldens lie and what a stream must clear to become one.
+
+    `margin_floor` is in logits; `noise_multiple` is how many times the largest difference between oracles the floor
+    must be at least. A policy without goldens has no directory; the floor still says which positions are decided.
+    """
+
+    directory: str = ""
+    margin_floor: float = 0.02
+    noise_multiple: float = 100
+    oracles: tuple[str, ...] = ("transformers", "mlx-lm")
+    threads: tuple[int, ...] = (1, 2)
+    reason: str = ""
+
+
+class Envelope(Table, frozen=True, kw_only=True):
+    """A registered numeric tolerance: KL divergence in nats, logits in their own unit, and where they come from."""
+
+    kl_mean: float
+    kl_max: float
+    max_abs_logit: float
+    reason: str
+
+
+class Waiver(Table, frozen=True, kw_only=True):
+    """A check that may fail until a day, and why; one that is no longer needed fails the run."""
+
+    check: str
+    reason: str
+    issue: str
+    expires: datetime.date
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole paritygate.toml. `hash` is of the file's bytes."""
+
+    hash: str
+    checkpoint: CheckpointPolicy
+    arms: dict[str, ArmPolicy]
+    goldens: GoldenPolicy
+    claims: dict[str, Claim]
+    envelopes: dict[str, Envelope]
+    cases: tuple[Case, ...]
+    structure: StructurePolicy
+    bench: BenchPolicy
+    waivers: tuple[Waiver, ...]
+    tables: frozenset[str]  # the sections that the file has
+
+    def golden_cases(self, root: Path) -> tuple[Case, ...]:
+        """The cases that have, or wait for, a golden. Raises CaseError."""
+        if not self.goldens.directory:
+            return ()
+        return load_cases(root / self.goldens.directory / "cases.toml")
+
+    def all_cases(self, root: Path) -> dict[str, Case]:
+        """Every case by name: those with a golden, then the policy's own. Raises CaseError."""
+        return {case.name: case for case in (*self.golden_cases(root), *self.cases)}
