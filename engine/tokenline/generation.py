@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tokenline.row import Event, Row
+
+_log = logging.getLogger("tokenline")
+
+
+def _nobody(event: Event) -> None:
+    """Stands for a consumer that failed."""
 
 
 class Generation:
@@ -35,9 +42,18 @@ class Generation:
             if self._callback is None:
                 self._events.put(event)
             else:
-                self._callback(event)
+                self._tell(self._callback, event)
         if event.result is not None:
             self._done.set()
+
+    def _tell(self, callback: Callable[[Event], None], event: Event) -> None:
+        """A consumer that throws ends its own row, and no other: the engine's thread goes on."""
+        try:
+            callback(event)
+        except Exception:  # the boundary that owns the row
+            _log.exception("a row's consumer failed: the row is cancelled")
+            self._callback = _nobody
+            self.cancel()
 
     def subscribe(self, callback: Callable[[Event], None]) -> None:
         """Have the callback called for every event on the engine's thread; events already there come at once."""

@@ -31,15 +31,24 @@ class Sampler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     penalty_window: int | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_window: int | None = None
+    dry_breakers: tuple[str, ...] | None = None
     seed: int | None = None
 
-    def given(self) -> dict[str, float | int]:
+    def given(self) -> dict[str, Any]:
         """The fields to send: temperature always, the rest where a case sets them."""
         return {"temperature": self.temperature} | msgspec.to_builtins(self)
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Exactly one of `prompt`, `messages` and `prompt_token_ids` is the prompt; `kind` says what the case is for."""
+    """Exactly one of `prompt`, `messages` and `prompt_token_ids` is the prompt; `kind` says what the case is for.
+
+    `ignore_eos` goes on past an end of sequence. An arm that read fewer than `min_prompt_tokens` was not asked this
+    case: what is said about a long prompt must not come from a short one.
+    """
 
     name: str
     max_tokens: int
@@ -49,12 +58,19 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     prompt_token_ids: tuple[int, ...] | None = None
     stop: tuple[str, ...] = ()
     sampler: Sampler = Sampler()
+    ignore_eos: bool = False
+    min_prompt_tokens: int = 0
     logprobs: int | None = 5
 
     def with_token_ids(self, token_ids: tuple[int, ...], *, name: str | None = None) -> Case:
-        """The same parameters over a prompt that is already tokens."""
+        """The same parameters over a prompt that is already tokens, however many they are."""
         return msgspec.structs.replace(
-            self, name=name or self.name, prompt=None, messages=None, prompt_token_ids=token_ids
+            self,
+            name=name or self.name,
+            prompt=None,
+            messages=None,
+            prompt_token_ids=token_ids,
+            min_prompt_tokens=0,
         )
 
 
@@ -69,6 +85,8 @@ class _CaseEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     messages: tuple[Message, ...] | None = None
     stop: tuple[str, ...] = ()
     sampler: Sampler = Sampler()
+    ignore_eos: bool = False
+    min_prompt_tokens: int = 0
 
 
 def _case(entry: _CaseEntry, directory: Path) -> Case:
@@ -91,6 +109,8 @@ def _case(entry: _CaseEntry, directory: Path) -> Case:
         messages=entry.messages,
         stop=entry.stop,
         sampler=entry.sampler,
+        ignore_eos=entry.ignore_eos,
+        min_prompt_tokens=entry.min_prompt_tokens,
     )
 
 

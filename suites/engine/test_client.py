@@ -312,3 +312,27 @@ def test_the_edges_of_what_is_allowed_still_draw(tiny: Model, settings: dict) ->
     assert np.isfinite([entry["logprob"] for entry in result["logprobs"]]).all()
     if settings["temperature"] < 1:
         assert result["token_ids"] == tiny.generate(PROMPT, max_tokens=6, ignore_eos=True)["token_ids"]
+
+
+def test_a_consumer_that_throws_ends_its_own_row_and_no_other(fresh: Model) -> None:
+    alone = fresh.generate(PROMPT, max_tokens=60, ignore_eos=True)
+    heard = []
+
+    def throws(event: object) -> None:
+        heard.append(event)
+        raise RuntimeError("the consumer is gone")
+
+    # Rows wait for the engine's thread until this call returns, so that the consumer is there before the first event.
+    rows = []
+
+    def submit() -> None:
+        rows.append(fresh.submit(request_of(PROMPT, max_tokens=400, ignore_eos=True)))
+        rows[0].subscribe(throws)
+        rows.append(fresh.submit(request_of(PROMPT, max_tokens=60, ignore_eos=True)))
+
+    fresh._worker.call(submit).result()
+    bad, neighbour = rows
+    assert neighbour.result()["token_ids"] == alone["token_ids"]
+    assert bad.result()["finish_cause"] == "Cancelled"
+    assert len(heard) == 1
+    assert fresh.stats() == {"running": 0, "queued": 0}

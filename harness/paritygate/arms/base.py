@@ -43,6 +43,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     prefill_pieces: bool = False
     streamed: bool = False
     resets: bool = False  # forgetting what it remembers costs nothing
+    batches: bool = False  # several cases at once
+    aborts: bool = False  # an answer can be left early, and the arm tells how many are still under way
 
 
 class Arm(Protocol):
@@ -67,6 +69,15 @@ class Arm(Protocol):
 
     def reset(self) -> None:
         """Make the engine remember nothing."""
+
+    def together(self, cases: tuple[Case, ...]) -> tuple[Stream, ...]:
+        """Every case at once, so that the engine may batch them; where the arm can (`batches`)."""
+
+    def abort(self, case: Case) -> None:
+        """Begin an answer and leave after its first piece; where the arm can (`aborts`)."""
+
+    def running(self) -> int:
+        """Answers under way or waiting in the engine; where the arm can tell (`aborts`)."""
 
     def logits(self, token_ids: tuple[int, ...], start: int) -> np.ndarray:
         """Teacher-forced logits of the positions from `start`: float32 [len(token_ids) - start, vocabulary]."""

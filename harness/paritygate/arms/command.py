@@ -103,7 +103,12 @@ class CommandArm:
         if case.logprobs is not None:
             settings += ["--logprobs", str(case.logprobs)]
         for name, value in case.sampler.given().items():
-            settings += [f"--{name.replace('_', '-')}", str(value)]
+            if name == "dry_breakers":
+                settings += [word for breaker in value or ("",) for word in ("--dry-breaker", breaker)]
+            else:
+                settings += [f"--{name.replace('_', '-')}", str(value)]
+        if case.ignore_eos:
+            settings += ["--ignore-eos"]
         for stop in case.stop:
             settings += ["--stop", stop]
         if case.prompt_token_ids is not None:

@@ -121,6 +121,15 @@ class HostedArm:
     def repeat(self, case: Case, times: int) -> tuple[Stream, ...]:
         return self._ask("repeat", case, times)
 
+    def together(self, cases: tuple[Case, ...]) -> tuple[Stream, ...]:
+        return self._ask("together", cases)
+
+    def abort(self, case: Case) -> None:
+        self._ask("abort", case)
+
+    def running(self) -> int:
+        return self._ask("running")
+
     def reset(self) -> None:
         self._ask("reset")
 

@@ -15,6 +15,7 @@ from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError, Capabilities
 from paritygate.arms.command import tokenline_program
 from paritygate.arms.server_process import ServerProcess
+from paritygate.arms.together import together
 from paritygate.case import Case
 from paritygate.stream import Stream, Usage
 
@@ -54,6 +55,8 @@ class HttpArm:
             cached_tokens=True,
             prefill_pieces=options.details,
             streamed=options.streamed,
+            batches=True,
+            aborts=options.streamed and options.details,
         )
         self._server: ServerProcess | None = None
         self._asked = 0
@@ -75,6 +78,8 @@ class HttpArm:
             body["model"] = self.options.served_model
         if case.stop:
             body["stop"] = list(case.stop)
+        if case.ignore_eos:
+            body["ignore_eos"] = True
         if self.options.details:
             body["return_details"] = True
         if self.options.streamed:
@@ -86,11 +91,15 @@ class HttpArm:
         prompt = case.prompt if case.prompt_token_ids is None else list(case.prompt_token_ids)
         return "/v1/completions", body | {"prompt": prompt}
 
+    @property
+    def _url(self) -> str:
+        return self.options.url.rstrip("/") or (self._server.url if self._server else "")
+
     def generate(self, case: Case) -> Stream:
         if self._server is None and not self.options.url:
             raise ArmError(f"arm {self.name}: its server is not running")
         path, body = self._body(case)
-        url = (self.options.url.rstrip("/") or (self._server.url if self._server else "")) + path
+        url = self._url + path
         self._asked += 1
         limit = httpx.Timeout(self.options.timeout_s)
         started = time.perf_counter_ns()
@@ -199,6 +208,30 @@ class HttpArm:
     def repeat(self, case: Case, times: int) -> tuple[Stream, ...]:
         self.reset()
         return tuple(self.generate(case) for _ in range(times))
+
+    def together(self, cases: tuple[Case, ...]) -> tuple[Stream, ...]:
+        return together(self.generate, cases)
+
+    def abort(self, case: Case) -> None:
+        path, body = self._body(case)
+        self._asked += 1
+        try:
+            with httpx.stream("POST", self._url + path, json=body, timeout=self.options.timeout_s) as answer:
+                if answer.status_code != 200:
+                    answer.read()
+                    raise ArmError(
+                        f"arm {self.name}, case {case.name}: HTTP {answer.status_code}", answer.text
+                    )
+                next(answer.iter_bytes(), b"")
+        except httpx.HTTPError as error:
+            raise ArmError(f"arm {self.name}, case {case.name}: {error}") from error
+
+    def running(self) -> int:
+        try:
+            told = httpx.get(self._url + "/health", timeout=self.options.timeout_s).json()
+            return int(told["running"]) + int(told["queued"])
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            raise ArmError(f"arm {self.name}: /health does not tell how many answers run") from error
 
     def reset(self) -> None:
         if self._asked == 0:

@@ -10,6 +10,7 @@ import numpy as np
 
 from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError, Capabilities
+from paritygate.arms.together import together
 from paritygate.case import Case
 from paritygate.stream import Stream
 
@@ -28,6 +29,8 @@ def parameters(case: Case) -> dict[str, Any]:
     given: dict[str, Any] = {"max_tokens": case.max_tokens, "logprobs": case.logprobs, **case.sampler.given()}
     if case.stop:
         given["stop"] = case.stop
+    if case.ignore_eos:
+        given["ignore_eos"] = True
     if case.messages is not None:
         given["messages"] = tuple({"role": m.role, "content": m.content} for m in case.messages)
     return given
@@ -46,6 +49,8 @@ class TokenlineArm:
         prefill_pieces=True,
         streamed=True,
         resets=True,
+        batches=True,
+        aborts=True,
     )
 
     def __init__(self, name: str, options: TokenlineOptions, model: str) -> None:
@@ -94,6 +99,19 @@ class TokenlineArm:
     def repeat(self, case: Case, times: int) -> tuple[Stream, ...]:
         self.reset()
         return tuple(self.generate(case) for _ in range(times))
+
+    def together(self, cases: tuple[Case, ...]) -> tuple[Stream, ...]:
+        return together(self.generate, cases)
+
+    def abort(self, case: Case) -> None:
+        prompt = case.prompt if case.prompt_token_ids is None else list(case.prompt_token_ids)
+        stream = self._model.stream(prompt, **parameters(case))
+        next(stream)
+        stream.close()
+
+    def running(self) -> int:
+        stats = self._model.stats()
+        return stats["running"] + stats["queued"]
 
     def reset(self) -> None:
         self._model.reset_cache()

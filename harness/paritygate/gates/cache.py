@@ -13,6 +13,7 @@ import msgspec
 from paritygate.arms.base import Arm, ArmError, RowFailed
 from paritygate.case import Case
 from paritygate.compare.comparison import Comparison
+from paritygate.compare.context import too_short
 from paritygate.compare.identity import EXECUTION, SETTINGS, compare, first_difference
 from paritygate.compare.reuse import partition_fault, reused, too_far
 from paritygate.gates.arm_pool import ArmPool, pool_of
@@ -118,7 +119,9 @@ def _judged(
     arm: Arm, scenario: Scenario, cold: Stream, before: Stream, hit: Stream, floor: float
 ) -> Comparison:
     # A cold run that asks again says the same logprobs, so a hit, which runs the same forwards, must too.
-    found = compare(cold, hit, floor=floor, settings=SETTINGS + EXECUTION, exact_logprobs=True)
+    found = too_short(scenario.asked, cold, hit) or compare(
+        cold, hit, floor=floor, settings=SETTINGS + EXECUTION, exact_logprobs=True
+    )
     reuse = reused(cold, hit)
     details = found.details | {"reuse": reuse.details}
     if found.verdict in (Verdict.DIVERGED, Verdict.LENGTH):

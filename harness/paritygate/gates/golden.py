@@ -10,7 +10,9 @@ from pathlib import Path
 
 from paritygate.arms.base import Arm, ArmError
 from paritygate.compare.comparison import Comparison
+from paritygate.compare.context import too_short
 from paritygate.compare.identity import compare
+from paritygate.compare.logprobs import logprob_distance
 from paritygate.compare.ties import reanchor
 from paritygate.gates.arm_pool import ArmPool, pool_of
 from paritygate.gates.lanes import side_by_side
@@ -36,18 +38,6 @@ def _store_check(policy: Policy, root: Path) -> Check:
     return Check(GATE, "golden/store", Outcome.PASS, Verdict.HELD, headline, found.to_json())
 
 
-def logprob_distance(reference: Stream, candidate: Stream) -> float | None:
-    """The largest |Δ| of a logprob that both report, over all positions; None where nothing can be compared."""
-    found = [
-        abs(a.logprob - b.logprob)
-        for ours, theirs in zip(reference.positions or (), candidate.positions or (), strict=False)
-        for a in ours.top
-        for b in theirs.top
-        if a.token_id == b.token_id
-    ]
-    return max(found) if found else None
-
-
 def same_weights(golden: Golden, stream: Stream) -> bool:
     """Whether the arm ran the weights of the golden: a manifest names their sha256, or one over the files' digests."""
     told = stream.manifest.get("weights_hash")
@@ -65,6 +55,8 @@ def judge(arm: Arm, golden: Golden, policy: Policy) -> tuple[Comparison, Stream]
     if not same_weights(golden, stream):
         what = "the arm ran other weights than the golden was recorded from"
         return Comparison(Verdict.SETUP_ERROR, what, {"manifest": stream.manifest}), stream
+    if short := too_short(case, stream):
+        return short, stream
     found = unless_unsteady(compare(reference, stream, floor=floor), arm, case, stream, floor=floor)
     if found.verdict in (Verdict.DIVERGED, Verdict.LENGTH) and arm.capabilities.teacher_forcing:
         anchored = reanchor(arm, reference, floor)

@@ -11,6 +11,7 @@ from pathlib import Path
 from paritygate.arms.base import ArmError
 from paritygate.case import Case
 from paritygate.compare.arrivals import spread_of
+from paritygate.compare.context import too_short
 from paritygate.compare.identity import EXECUTION, SETTINGS, compare
 from paritygate.gates.arm_pool import ArmPool, pool_of
 from paritygate.gates.lanes import Job, side_by_side
@@ -57,7 +58,9 @@ def _judge(
             return could_not_run(GATE, name, error)
     reference, candidate = answers.streams[first, case.name], answers.streams[other, case.name]
     floor = policy.goldens.margin_floor
-    found = compare(reference, candidate, floor=floor, settings=SETTINGS + EXECUTION)
+    found = too_short(case, reference, candidate) or compare(
+        reference, candidate, floor=floor, settings=SETTINGS + EXECUTION
+    )
     try:
         for arm_name, stream in ((first, reference), (other, candidate)):
             if found.verdict in (Verdict.DIVERGED, Verdict.LENGTH):

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.bench import gate as bench
-from paritygate.gates import cache, envelope, golden, history, identity
+from paritygate.gates import abort, batch, cache, envelope, golden, history, identity
 from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.waivers import apply
 from paritygate.machine import this_machine
 from paritygate.policy import (
+    AbortClaim,
+    BatchClaim,
     CacheClaim,
     EnvelopeClaim,
     GoldenClaim,
@@ -34,6 +36,8 @@ PARITY = {
     "cache": (cache.run, CacheClaim),
     "envelope": (envelope.run, EnvelopeClaim),
     "history": (history.run, HistoryClaim),
+    "batch": (batch.run, BatchClaim),
+    "abort": (abort.run, AbortClaim),
 }
 GATES = ("structure", *PARITY, "bench")
 TIERS = {"fast": tuple(gate for gate in GATES if gate != "bench"), "real": GATES}

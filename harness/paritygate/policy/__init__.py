@@ -1,6 +1,8 @@
 """paritygate.toml, typed: what is tested, how it is run, and what it is held to."""
 
 from paritygate.policy.claims import (
+    AbortClaim,
+    BatchClaim,
     CacheClaim,
     Claim,
     EnvelopeClaim,
@@ -13,7 +15,7 @@ from paritygate.policy.policy import ArmPolicy, CheckpointPolicy, Envelope, Gold
 from paritygate.policy.reader import PolicyError
 
 __all__ = [
-    "POLICY_FILE", "POLICY_SCHEMA", "ArmPolicy", "CacheClaim", "CheckpointPolicy", "Claim", "Envelope",
-    "EnvelopeClaim", "GoldenClaim", "GoldenPolicy", "HistoryClaim", "IdentityClaim", "Policy", "PolicyError",
-    "Waiver", "load",
+    "POLICY_FILE", "POLICY_SCHEMA", "AbortClaim", "ArmPolicy", "BatchClaim", "CacheClaim", "CheckpointPolicy",
+    "Claim", "Envelope", "EnvelopeClaim", "GoldenClaim", "GoldenPolicy", "HistoryClaim", "IdentityClaim", "Policy",
+    "PolicyError", "Waiver", "load",
 ]  # fmt: skip

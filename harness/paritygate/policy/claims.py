@@ -64,4 +64,26 @@ class HistoryClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="hist
     cases: tuple[str, ...]
 
 
-Claim = GoldenClaim | IdentityClaim | CacheClaim | EnvelopeClaim | HistoryClaim
+class BatchClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="batch"):
+    """A row says in a batch what it says alone: same ids, text and ending, logprobs within the envelope.
+
+    The cases are asked one by one, then all at once; those of unequal length show padding, those with a seed of their
+    own show whose draw it was.
+    """
+
+    arms: tuple[str, ...]
+    cases: tuple[str, ...]
+    envelope: str
+
+
+class AbortClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="abort"):
+    """Clients that leave early leave nothing behind: after `times` answers left at their first piece, none of them is
+    under way `within_s` later, and the next one says what it said before."""
+
+    arms: tuple[str, ...]
+    case: str
+    times: int = 20
+    within_s: float = 1.0
+
+
+Claim = GoldenClaim | IdentityClaim | CacheClaim | EnvelopeClaim | HistoryClaim | BatchClaim | AbortClaim

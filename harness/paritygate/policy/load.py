@@ -10,7 +10,7 @@ from paritygate.arms.base import ArmError
 from paritygate.arms.registry import arm_class
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, CaseError
-from paritygate.policy.claims import Claim, EnvelopeClaim, GoldenClaim, IdentityClaim
+from paritygate.policy.claims import BatchClaim, Claim, EnvelopeClaim, GoldenClaim, IdentityClaim
 from paritygate.policy.policy import ArmPolicy, CheckpointPolicy, Envelope, GoldenPolicy, Policy, Waiver
 from paritygate.policy.reader import PolicyError, Reader
 from paritygate.structure.rules import StructurePolicy
@@ -45,15 +45,21 @@ def _check_names(reader: Reader, policy: Policy, known_cases: set[str]) -> None:
         for arm in claim.arms:
             if arm not in policy.arms:
                 raise reader.error(("claims", name, "arms"), f"no arm is named {arm!r}")
-        for field in ("cases", "repeat", "shorter_after_longer", "changed_end", "turns"):
-            for case in getattr(claim, field, ()):
+        for field in ("cases", "case", "repeat", "shorter_after_longer", "changed_end", "turns"):
+            named = getattr(claim, field, ())
+            for case in (named,) if isinstance(named, str) else named:
                 if case not in known_cases:
                     raise reader.error(("claims", name, field), f"no case is named {case!r}")
         if isinstance(claim, IdentityClaim) and len(claim.arms) < 2:
             raise reader.error(("claims", name, "arms"), "an identity needs two arms")
+        if isinstance(claim, BatchClaim) and len(claim.cases) < 2:
+            raise reader.error(("claims", name, "cases"), "a batch needs two cases")
         if isinstance(claim, GoldenClaim) and "goldens" not in policy.tables:
             raise reader.error(("claims", name), "a golden claim needs a [goldens] table")
-        if isinstance(claim, GoldenClaim | EnvelopeClaim) and claim.envelope not in policy.envelopes:
+        if (
+            isinstance(claim, GoldenClaim | EnvelopeClaim | BatchClaim)
+            and claim.envelope not in policy.envelopes
+        ):
             raise reader.error(("claims", name, "envelope"), f"no envelope is named {claim.envelope!r}")
 
 
