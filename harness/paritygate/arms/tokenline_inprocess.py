@@ -42,10 +42,13 @@ class TokenlineArm:
         token_ids=True,
         logprobs=True,
         teacher_forcing=True,
+        raw_logits=True,
         cached_tokens=True,
         prefill_pieces=True,
         streamed=True,
         resets=True,
+        forgets=True,
+        seeds=True,
     )
 
     def __init__(self, name: str, options: TokenlineOptions, model: str) -> None:
