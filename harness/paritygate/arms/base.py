@@ -38,13 +38,16 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     token_ids: bool = False
     logprobs: bool = False
-    teacher_forcing: bool = False
+    teacher_forcing: bool = False  # `logits` answers, up to a constant for each position
+    raw_logits: bool = False  # `logits` answers with what the head computed, not with its log-softmax
     cached_tokens: bool = False
     prefill_pieces: bool = False
     streamed: bool = False
     resets: bool = False  # forgetting what it remembers costs nothing
     batches: bool = False  # several cases at once
     aborts: bool = False  # an answer can be left early, and the arm tells how many are still under way
+    forgets: bool = False  # it can be made to forget, at whatever cost: a restart will do
+    seeds: bool = False  # a seed makes a random answer repeatable
 
 
 class Arm(Protocol):
@@ -80,7 +83,10 @@ class Arm(Protocol):
         """Answers under way or waiting in the engine; where the arm can tell (`aborts`)."""
 
     def logits(self, token_ids: tuple[int, ...], start: int) -> np.ndarray:
-        """Teacher-forced logits of the positions from `start`: float32 [len(token_ids) - start, vocabulary]."""
+        """Teacher-forced logits of the positions from `start`: float32 [len(token_ids) - start, vocabulary].
+
+        An arm without `raw_logits` gives their log-softmax.
+        """
 
     def close(self) -> None:
         """Let go of processes, ports and memory; harmless when called twice or before `open`."""

@@ -45,12 +45,15 @@ class TokenlineArm:
         token_ids=True,
         logprobs=True,
         teacher_forcing=True,
+        raw_logits=True,
         cached_tokens=True,
         prefill_pieces=True,
         streamed=True,
         resets=True,
         batches=True,
         aborts=True,
+        forgets=True,
+        seeds=True,
     )
 
     def __init__(self, name: str, options: TokenlineOptions, model: str) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from paritygate.arms.hugging_face import save_directory
 from paritygate.bench.observation import FIGURES, Observation, Workload
 from paritygate.bench.pairs import BenchError, Side
 from paritygate.bench.session import Session, run_session
 from paritygate.bench.settings import BenchPolicy
-from paritygate.golden.oracles import save_directory
 
 # The peer that runs on the same library, and so the same kernels, as each of our backends.
 PEER_OF = {"torch": "transformers", "mlx": "mlx-lm"}

@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 import msgspec
 
 from paritygate.arms.base import ArmError
+from paritygate.arms.hugging_face import load_model
+from paritygate.arms.mlx_lm_model import load_mlx
 from paritygate.case import Case
-from paritygate.golden.oracles import MlxLmDecoder, TransformersDecoder
 from paritygate.stream import Stream
 
 
@@ -91,8 +92,8 @@ class Transformers(_Peer):
         import torch
 
         self._torch = torch
-        self._model = TransformersDecoder(self.checkpoint, self.options.threads).model
-        self._model.to(getattr(torch, self.options.dtype))
+        options = self.options
+        self._model = load_model(self.checkpoint, dtype=options.dtype, threads=options.threads)
         self.weight_bytes = sum({p.data_ptr(): p.nbytes for p in self._model.parameters()}.values())
 
     def tokens(self, prompt: tuple[int, ...], count: int) -> Iterator[int]:
@@ -113,13 +114,12 @@ class MlxLm(_Peer):
     name = "mlx-lm"
 
     def open(self) -> None:
-        self._model = MlxLmDecoder(Path(self.options.directory), self.options.threads).model
+        options = self.options
+        self._model = load_mlx(Path(options.directory), threads=options.threads, dtype=options.dtype)
         import mlx.core as mx
         from mlx.utils import tree_flatten
 
         self._mx = mx
-        self._model.set_dtype(getattr(mx, self.options.dtype))
-        mx.eval(self._model.parameters())
         arrays: Any = tree_flatten(self._model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in arrays)
 

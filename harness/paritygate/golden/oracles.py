@@ -8,10 +8,7 @@ pools are sized when a library is loaded.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import hashlib
-import importlib.metadata
-import json
 import os
 import subprocess
 import sys
@@ -23,6 +20,9 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
+from paritygate.arms.hugging_face import load_model, load_tokenizer, save_directory, versions_of
+from paritygate.arms.mlx_lm_model import load_mlx
+from paritygate.arms.written_answer import cut_at_stop, log_softmax, prompt_ids
 from paritygate.case import Case
 from paritygate.stream import Position, TopToken
 
@@ -62,14 +62,10 @@ class TransformersDecoder:
     """transformers in float32, reading the GGUF itself."""
 
     def __init__(self, checkpoint: Path, threads: int) -> None:
+        self.model = load_model(checkpoint, threads=threads)
         import torch
-        from transformers import AutoModelForCausalLM
 
-        torch.set_num_threads(threads)
         self._torch = torch
-        self.model = AutoModelForCausalLM.from_pretrained(
-            str(checkpoint.parent), gguf_file=checkpoint.name, dtype=torch.float32
-        ).eval()
         self._past: Any = None
 
     def begin(self) -> None:
@@ -88,21 +84,12 @@ class MlxLmDecoder:
     """mlx-lm in float32 over the directory that transformers saved from the GGUF."""
 
     def __init__(self, directory: Path, threads: int) -> None:
-        # MLX's Linux wheel links the reference BLAS; one loaded before it with global symbols is used instead.
-        # The tokenizer's transformers may have imported torch already, so its library is opened again.
-        import torch
-
-        library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-        if library.is_file():
-            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-        torch.set_num_threads(threads)
+        self.model = load_mlx(directory, threads=threads)
         import mlx.core as mx
         from mlx_lm.models.cache import make_prompt_cache
-        from mlx_lm.utils import load_model
 
         self._mx = mx
         self._make_cache = make_prompt_cache
-        self.model, _ = load_model(directory)
         self._cache: Any = None
 
     def begin(self) -> None:
@@ -111,40 +98,6 @@ class MlxLmDecoder:
     def next_logits(self, token_ids: list[int]) -> np.ndarray:
         logits = self.model(self._mx.array([token_ids]), cache=self._cache)
         return np.array(logits[0, -1].astype(self._mx.float32))
-
-
-def save_directory(checkpoint: Path, directory: Path) -> None:
-    """Write the checkpoint, as transformers reads the GGUF, as a float32 Hugging Face directory."""
-    from safetensors.torch import save_file
-    from transformers import AutoTokenizer
-
-    model = TransformersDecoder(checkpoint, threads=1).model
-    directory.mkdir(parents=True, exist_ok=True)
-    # A model that came from a GGUF refuses save_pretrained, though its weights are plain float32 by now.
-    config = model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}
-    config.pop("quantization_config", None)
-    # transformers 5 writes the base of the rotary embedding inside rope_parameters; mlx-lm reads rope_theta alone.
-    config["rope_theta"] = model.config.rope_parameters["rope_theta"]
-    (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
-    weights = {name: value.contiguous() for name, value in model.state_dict().items() if name not in tied}
-    AutoTokenizer.from_pretrained(str(checkpoint.parent), gguf_file=checkpoint.name).save_pretrained(
-        directory
-    )
-    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
-
-
-def cut_at_stop(text: str, stops: tuple[str, ...]) -> str | None:
-    """The text before the first stop string in it; None where no stop string occurs."""
-    found = [at for stop in stops if (at := text.find(stop)) >= 0]
-    return text[: min(found)] if found else None
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Natural log-probabilities of one row, in float64."""
-    row = logits.astype(np.float64)
-    row -= row.max()
-    return row - np.log(np.exp(row).sum())
 
 
 class Answerer:
@@ -158,17 +111,6 @@ class Answerer:
         self.oracle = oracle
         self.threads = threads
         self.versions = versions
-
-    def prompt(self, case: Case) -> list[int]:
-        """The prompt's token ids, through the chat template where the case is a chat."""
-        if case.messages is None:
-            return list(self.tokenizer.encode(case.prompt))
-        text = self.tokenizer.apply_chat_template(
-            [{"role": m.role, "content": m.content} for m in case.messages],
-            tokenize=False,
-            add_generation_prompt=True,
-        )
-        return list(self.tokenizer.encode(text))
 
     def position(self, logits: np.ndarray) -> Position:
         """The greedy token of a row with its top alternatives and the gap between the first two, in logits."""
@@ -187,7 +129,7 @@ class Answerer:
 
     def answer(self, case: Case) -> OracleAnswer:
         """One greedy run of the case."""
-        prompt = self.prompt(case)
+        prompt = prompt_ids(self.tokenizer, case)
         eos = self.tokenizer.eos_token_id
         token_ids: list[int] = []
         positions: list[Position] = []
@@ -234,15 +176,13 @@ LIBRARIES = {
 
 def open_oracle(oracle: str, checkpoint: Path, directory: Path, threads: int) -> Answerer:
     """An oracle by name, in this process."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(str(checkpoint.parent), gguf_file=checkpoint.name)
+    tokenizer = load_tokenizer(checkpoint)
     decoder: Decoder = (
         TransformersDecoder(checkpoint, threads)
         if oracle == "transformers"
         else MlxLmDecoder(directory, threads)
     )
-    versions = {name: importlib.metadata.version(name) for name in LIBRARIES[oracle]}
+    versions = versions_of(LIBRARIES[oracle])
     return Answerer(decoder, tokenizer, oracle, threads, versions)
 
 
