@@ -57,15 +57,18 @@ def _chosen(names: list[str] | None, cases: tuple[Case, ...]) -> list[Case]:
 def record_command(
     names: Names = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="The .gguf file, where the policy has an alias.")
+        Path | None, typer.Option(help="The .gguf file or directory, where the policy has an alias.")
     ] = None,
     root: Root = Path(),
 ) -> None:
     """Ask the oracles; what they agree on waits beside the accepted goldens. Takes minutes."""
     policy, store, cases = _opened(root)
-    path = checkpoint or Path(policy.checkpoint.location)
-    if not path.is_file():
-        raise _stop(f"{path} is not a file: say where the weights lie with --checkpoint FILE", Exit.USAGE)
+    path = checkpoint or root / policy.checkpoint.location
+    if not (path.is_file() or (path / "config.json").is_file()):
+        raise _stop(
+            f"{path} is no .gguf file and no Hugging Face directory: say where the weights lie with --checkpoint PATH",
+            Exit.USAGE,
+        )
     try:
         results = record(
             policy, store, _chosen(names, cases), path.resolve(), lambda line: console.print(line)

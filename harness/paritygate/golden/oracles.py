@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from paritygate.arms.hugging_face import load_model, load_tokenizer, save_directory, versions_of
+from paritygate.arms.hugging_face import as_directory, load_model, load_tokenizer, versions_of
 from paritygate.arms.mlx_lm_model import load_mlx
 from paritygate.arms.written_answer import cut_at_stop, log_softmax, prompt_ids
 from paritygate.case import Case
@@ -190,8 +190,8 @@ def run_oracle(
     oracle: str, cases: Iterable[Case], *, checkpoint: Path, directory: Path, threads: int
 ) -> Iterator[OracleAnswer]:
     """Answers of one oracle in a process of its own, as they come. Raises OracleError."""
-    if oracle == "mlx-lm" and not (directory / "model.safetensors").is_file():
-        save_directory(checkpoint, directory)
+    if oracle == "mlx-lm":
+        directory = as_directory(checkpoint, directory)
     command = [
         sys.executable,
         "-m",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from paritygate.arms.hugging_face import weight_files, weights_hash
 from paritygate.case import Case
 from paritygate.golden.admission import NotAdmitted, admit
 from paritygate.golden.oracles import OracleAnswer, run_oracle
@@ -28,9 +29,17 @@ class Recorded:
     why_not: str = ""
 
 
-def sha256_of(path: Path) -> str:
-    """Hex digest of a file."""
-    with path.open("rb") as file:
+def sha256_of(checkpoint: Path) -> str:
+    """Hex digest of the weights: of the one file that holds them, or over the digests of several.
+
+    Raises GoldenError where a directory holds none.
+    """
+    files = weight_files(checkpoint)
+    if not files:
+        raise GoldenError(f"{checkpoint}: holds no weights (*.safetensors, *.bin)")
+    if len(files) > 1:
+        return weights_hash(checkpoint)
+    with files[0].open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -6,6 +6,8 @@ import hashlib
 import tomllib
 from pathlib import Path
 
+import msgspec
+
 from paritygate.arms.base import ArmError
 from paritygate.arms.registry import arm_class
 from paritygate.bench.settings import BenchPolicy
@@ -36,6 +38,13 @@ def _arms(reader: Reader) -> dict[str, ArmPolicy]:
         reader.take(("arms", name), options, wanted)
         arms[name] = ArmPolicy(name=name, kind=table["kind"], options=options)
     return arms
+
+
+def _checkpoint(reader: Reader, root: Path) -> CheckpointPolicy:
+    """The checkpoint; a path beside the policy is found from wherever the gates are run."""
+    found: CheckpointPolicy = reader.take(("checkpoint",), reader.table("checkpoint"), CheckpointPolicy)
+    beside = root / found.model
+    return msgspec.structs.replace(found, model=str(beside.resolve())) if beside.exists() else found
 
 
 def _check_names(reader: Reader, policy: Policy, known_cases: set[str]) -> None:
@@ -85,7 +94,7 @@ def load(root: Path) -> Policy:
         raise reader.error(("schema",), f"is {given}; this version reads schema = {POLICY_SCHEMA}")
     policy = Policy(
         hash=hashlib.sha256(raw).hexdigest(),
-        checkpoint=reader.take(("checkpoint",), reader.table("checkpoint"), CheckpointPolicy),
+        checkpoint=_checkpoint(reader, root),
         arms=_arms(reader),
         goldens=reader.take(("goldens",), reader.table("goldens"), GoldenPolicy),
         claims=reader.named("claims", Claim),
