@@ -106,6 +106,10 @@ def application(model: Model, aliases: frozenset[str] = frozenset()) -> Starlett
         stats = await anyio.to_thread.run_sync(model.stats)
         return json_response({"status": "ok", "model": model.name, **stats})
 
+    async def reset_prompt_cache(_: HttpRequest) -> Response:
+        await anyio.to_thread.run_sync(model.reset_cache)
+        return json_response({"status": "ok"})
+
     async def models(_: HttpRequest) -> Response:
         return json_response({"object": "list", "data": [card]})
 
@@ -118,6 +122,7 @@ def application(model: Model, aliases: frozenset[str] = frozenset()) -> Starlett
     app = Starlette(
         routes=[
             Route("/health", health),
+            Route("/reset_prompt_cache", reset_prompt_cache, methods=["POST"]),
             Route("/v1/models", models),
             Route("/v1/models/{name:path}", one_model),
             Route("/v1/completions", completions, methods=["POST"]),

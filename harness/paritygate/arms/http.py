@@ -57,6 +57,7 @@ class HttpArm:
             streamed=options.streamed,
             batches=True,
             aborts=options.streamed and options.details,
+            resets=not (options.url or options.command),
         )
         self._server: ServerProcess | None = None
         self._asked = 0
@@ -238,8 +239,18 @@ class HttpArm:
             return
         if self.options.url:
             raise ArmError(f"arm {self.name}: a server that runs already cannot be made to forget")
+        if self.capabilities.resets:
+            self._forget()
+            return
         self.close()
         self.open()
+
+    def _forget(self) -> None:
+        """Ask our own server to drop what it remembers; any other is started anew."""
+        try:
+            httpx.post(self._url + "/reset_prompt_cache", timeout=self.options.timeout_s).raise_for_status()
+        except httpx.HTTPError as error:
+            raise ArmError(f"arm {self.name}: it cannot be made to forget: {error}") from error
 
     def logits(self, token_ids: tuple[int, ...], start: int) -> np.ndarray:
         raise ArmError(f"arm {self.name}: a server gives no logits")
