@@ -7,6 +7,7 @@ one does, the draw waits until token n is in the history.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -79,8 +80,7 @@ class Engine:
             self._ops.submit(hidden)
             row.counters.bytes_copied += self._ops.counters.bytes_copied - copied
             return False
-        logits = self._model.logits(hidden[:, -1])
-        row.counters.head_positions += 1
+        logits = self._head(hidden[:, -1], [row])
         self._join(row, self._draw(logits, [row], 0))
         row.counters.bytes_copied += self._ops.counters.bytes_copied - copied
         return True
@@ -90,8 +90,7 @@ class Engine:
         last = min(piece.stop, len(row.prompt) - 1)
         for start in range(piece.start, last, PROMPT_HEAD_ROWS):
             stop = min(start + PROMPT_HEAD_ROWS, last)
-            logits = self._model.logits(hidden[0, start - piece.start : stop - piece.start])
-            row.counters.head_positions += stop - start
+            logits = self._head(hidden[0, start - piece.start : stop - piece.start], [row])
             tokens = row.prompt[start + 1 : stop + 1]
             told = told_of(
                 self._ops,
@@ -145,12 +144,17 @@ class Engine:
             self._pending = ahead if len(keep) == len(rows) else ahead.rows(self._ops, keep)
 
     def _forward(self, tokens: Array, rows: Sequence[Row]) -> Array:
-        logits = self._model.logits(self._model.hidden(tokens[:, None], self._caches)[:, -1])
+        logits = self._head(self._model.hidden(tokens[:, None], self._caches)[:, -1], rows)
         self._ops.submit(logits)
         for row in rows:
             row.counters.decode_forwards += 1
-            row.counters.head_positions += 1
         return logits
+
+    def _head(self, hidden: Array, rows: Sequence[Row]) -> Array:
+        """Logits of hidden states that belong to these rows alike; what is counted is what the head was given."""
+        for row in rows:
+            row.counters.head_positions += math.prod(hidden.shape[:-1]) // len(rows)
+        return self._model.logits(hidden)
 
     def _draw(self, logits: Array, rows: Sequence[Row], unread: int) -> Drawn:
         """Draw for rows of whose tokens `unread` are drawn and not yet in their text."""

@@ -50,7 +50,8 @@ class Check:
     """One thing that a gate tested: JSON-able, and readable without the code that made it.
 
     `name` is unique in a run; `headline` is one sentence that says what happened and, where it failed, where the
-    fault is; `details` holds the evidence (diff, top-2, figures), plain JSON values only.
+    fault is; `details` holds the evidence (diff, top-2, figures), plain JSON values only. `seconds` is what the check
+    took, `at` when it was known, in seconds after the run began.
     """
 
     gate: str
@@ -60,6 +61,7 @@ class Check:
     headline: str
     details: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    at: float = 0.0
 
 
 def exit_code(checks: Iterable[Check]) -> Exit:

@@ -104,7 +104,8 @@ def application(model: Model, aliases: frozenset[str] = frozenset()) -> Starlett
     async def health(_: HttpRequest) -> Response:
         # In a thread: the engine answers between two steps.
         stats = await anyio.to_thread.run_sync(model.stats)
-        return json_response({"status": "ok", "model": model.name, **stats})
+        cache = await anyio.to_thread.run_sync(model.cache_stats)
+        return json_response({"status": "ok", "model": model.name, **stats, "prompt_cache": cache})
 
     async def reset_prompt_cache(_: HttpRequest) -> Response:
         await anyio.to_thread.run_sync(model.reset_cache)

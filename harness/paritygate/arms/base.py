@@ -45,6 +45,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     streamed: bool = False
     resets: bool = False  # forgetting what it remembers costs nothing
     batches: bool = False  # several cases at once
+    tells_cache: bool = False  # how many bytes its prompt cache holds
     aborts: bool = False  # an answer can be left early, and the arm tells how many are still under way
     forgets: bool = False  # it can be made to forget, at whatever cost: a restart will do
     seeds: bool = False  # a seed makes a random answer repeatable
@@ -81,6 +82,9 @@ class Arm(Protocol):
 
     def running(self) -> int:
         """Answers under way or waiting in the engine; where the arm can tell (`aborts`)."""
+
+    def cache_bytes(self) -> int:
+        """Bytes that the engine keeps of earlier prompts; where the arm can tell (`tells_cache`)."""
 
     def logits(self, token_ids: tuple[int, ...], start: int) -> np.ndarray:
         """Teacher-forced logits of the positions from `start`: float32 [len(token_ids) - start, vocabulary].

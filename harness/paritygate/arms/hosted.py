@@ -130,6 +130,9 @@ class HostedArm:
     def running(self) -> int:
         return self._ask("running")
 
+    def cache_bytes(self) -> int:
+        return self._ask("cache_bytes")
+
     def reset(self) -> None:
         self._ask("reset")
 

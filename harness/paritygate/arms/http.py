@@ -37,6 +37,7 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     backend: str = "auto"
     dtype: str = "float32"
     threads: int = 1
+    cache_bytes: int | None = None
     timeout_s: float = 120.0
 
 
@@ -57,6 +58,7 @@ class HttpArm:
             streamed=options.streamed,
             batches=True,
             aborts=options.streamed and options.details,
+            tells_cache=options.details,
             resets=not (options.url or options.command),
         )
         self._server: ServerProcess | None = None
@@ -68,6 +70,7 @@ class HttpArm:
         options, model = self.options, self.model
         own = [tokenline_program(), "serve", "-m", model, "--host", "127.0.0.1", "--port", "{port}"]
         own += ["--backend", options.backend, "--dtype", options.dtype, "--threads", str(options.threads)]
+        own += [] if options.cache_bytes is None else ["--cache-bytes", str(options.cache_bytes)]
         words = [word.replace("{model}", model) for word in options.command] or own
         self._server = ServerProcess(words, ready=options.ready, timeout_s=options.timeout_s)
         self._asked = 0
@@ -228,11 +231,19 @@ class HttpArm:
             raise ArmError(f"arm {self.name}, case {case.name}: {error}") from error
 
     def running(self) -> int:
+        told = self._health()
+        return int(told["running"]) + int(told["queued"])
+
+    def cache_bytes(self) -> int:
+        return int(self._health()["prompt_cache"]["bytes"])
+
+    def _health(self) -> dict[str, Any]:
+        """What our own server's /health tells."""
         try:
             told = httpx.get(self._url + "/health", timeout=self.options.timeout_s).json()
-            return int(told["running"]) + int(told["queued"])
+            return {name: told[name] for name in ("running", "queued", "prompt_cache")}
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            raise ArmError(f"arm {self.name}: /health does not tell how many answers run") from error
+            raise ArmError(f"arm {self.name}: /health does not tell what the engine holds") from error
 
     def reset(self) -> None:
         if self._asked == 0:

@@ -21,6 +21,7 @@ class TokenlineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     backend: str
     dtype: str = "float32"
     threads: int = 1
+    cache_bytes: int | None = None
     timeout_s: float = 240.0
 
 
@@ -52,6 +53,7 @@ class TokenlineArm:
         resets=True,
         batches=True,
         aborts=True,
+        tells_cache=True,
         forgets=True,
         seeds=True,
     )
@@ -74,6 +76,7 @@ class TokenlineArm:
                 backend=self.options.backend,
                 dtype=self.options.dtype,
                 threads=self.options.threads,
+                **({} if self.options.cache_bytes is None else {"cache_bytes": self.options.cache_bytes}),
             )
         except TokenlineError as error:
             raise ArmError(f"arm {self.name}: {error}") from error
@@ -115,6 +118,9 @@ class TokenlineArm:
     def running(self) -> int:
         stats = self._model.stats()
         return stats["running"] + stats["queued"]
+
+    def cache_bytes(self) -> int:
+        return self._model.cache_stats()["bytes"]
 
     def reset(self) -> None:
         self._model.reset_cache()

@@ -14,6 +14,7 @@ from paritygate.compare.context import too_short
 from paritygate.compare.identity import compare
 from paritygate.compare.logprobs import logprob_distance
 from paritygate.compare.ties import reanchor
+from paritygate.compare.work import work_of
 from paritygate.gates.arm_pool import ArmPool, pool_of
 from paritygate.gates.lanes import side_by_side
 from paritygate.gates.replies import check_of, could_not_run, unless_unsteady
@@ -83,6 +84,7 @@ class _Replay:
 
     def checks(self, cases: tuple[str, ...], progress: Callable[[str], None]) -> Iterator[Check]:
         distances: dict[str, float] = {}
+        streams: list[Stream] = []
         failures = 0
         for number, case in enumerate(cases, 1):
             progress(f"golden: {self.name} {number}/{len(cases)} {case}")
@@ -110,6 +112,7 @@ class _Replay:
                     return
                 continue
             failures = 0
+            streams.append(stream)
             distance = logprob_distance(golden.as_stream(), stream)
             if distance is not None and found.verdict is Verdict.IDENTICAL:
                 distances[case] = distance
@@ -125,6 +128,8 @@ class _Replay:
                 manifests={self.name: stream.manifest},
             )
         yield self._distance_check(distances)
+        if work := work_of(streams):
+            yield check_of(GATE, f"golden/{self.name}/work", work, seconds=0.0, passing=(Verdict.HELD,))
 
     def _distance_check(self, distances: dict[str, float]) -> Check:
         limit = self.policy.envelopes[self.claim.envelope].max_abs_logit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import subprocess
 import time
@@ -11,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.bench import gate as bench
-from paritygate.gates import abort, batch, cache, envelope, golden, history, identity
+from paritygate.faults import gate as faults
+from paritygate.gates import abort, batch, bound, cache, envelope, golden, history, identity
 from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.waivers import apply
 from paritygate.machine import this_machine
 from paritygate.policy import (
     AbortClaim,
     BatchClaim,
+    BoundClaim,
     CacheClaim,
     EnvelopeClaim,
     GoldenClaim,
@@ -38,8 +41,9 @@ PARITY = {
     "history": (history.run, HistoryClaim),
     "batch": (batch.run, BatchClaim),
     "abort": (abort.run, AbortClaim),
+    "bound": (bound.run, BoundClaim),
 }
-GATES = ("structure", *PARITY, "bench")
+GATES = ("structure", *PARITY, "faults", "bench")
 TIERS = {"fast": tuple(gate for gate in GATES if gate != "bench"), "real": GATES}
 
 Progress = Callable[[str], None]
@@ -52,6 +56,8 @@ def applicable(policy: Policy, tier: str) -> tuple[str, ...]:
     unused = {gate for gate, (_, kind) in PARITY.items() if kind not in kinds}
     if not policy.structure.rules:
         unused.add("structure")
+    if "faults" not in policy.tables:
+        unused.add("faults")
     if "bench" not in policy.tables:
         unused.add("bench")
     return tuple(gate for gate in TIERS[tier] if gate not in unused)
@@ -65,7 +71,7 @@ def _git(root: Path, *words: str) -> str:
 def _checks(gate: str, policy: Policy, root: Path, progress: Progress, arms: ArmPool) -> Iterator[Check]:
     if gate in PARITY:
         return PARITY[gate][0](policy, root, progress, arms)
-    return (structure if gate == "structure" else bench).run(policy, root, progress)
+    return {"structure": structure, "faults": faults, "bench": bench}[gate].run(policy, root, progress)
 
 
 def _run_gate(gate: str, policy: Policy, root: Path, progress: Progress, arms: ArmPool) -> Iterator[Check]:
@@ -112,9 +118,10 @@ def verify(
     with ArmPool(policy) as arms:
         try:
             for gate in gates:
-                if gate == "bench":
+                if gate in ("faults", "bench"):
                     arms.close()
-                for check in _run_gate(gate, policy, root, progress, arms):
+                for found in _run_gate(gate, policy, root, progress, arms):
+                    check = dataclasses.replace(found, at=time.monotonic() - clock)
                     checks.append(check)
                     on_check(check)
         except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from paritygate.policy.claims import (
     AbortClaim,
     BatchClaim,
+    BoundClaim,
     CacheClaim,
     Claim,
     EnvelopeClaim,
@@ -15,7 +16,7 @@ from paritygate.policy.policy import ArmPolicy, CheckpointPolicy, Envelope, Gold
 from paritygate.policy.reader import PolicyError
 
 __all__ = [
-    "POLICY_FILE", "POLICY_SCHEMA", "AbortClaim", "ArmPolicy", "BatchClaim", "CacheClaim", "CheckpointPolicy",
-    "Claim", "Envelope", "EnvelopeClaim", "GoldenClaim", "GoldenPolicy", "HistoryClaim", "IdentityClaim", "Policy",
-    "PolicyError", "Waiver", "load",
+    "POLICY_FILE", "POLICY_SCHEMA", "AbortClaim", "ArmPolicy", "BatchClaim", "BoundClaim", "CacheClaim",
+    "CheckpointPolicy", "Claim", "Envelope", "EnvelopeClaim", "GoldenClaim", "GoldenPolicy", "HistoryClaim",
+    "IdentityClaim", "Policy", "PolicyError", "Waiver", "load",
 ]  # fmt: skip

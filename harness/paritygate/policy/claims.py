@@ -86,4 +86,21 @@ class AbortClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="abort"
     within_s: float = 1.0
 
 
-Claim = GoldenClaim | IdentityClaim | CacheClaim | EnvelopeClaim | HistoryClaim | BatchClaim | AbortClaim
+class BoundClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="bound"):
+    """The prompt cache stays within `limit_bytes`, which the arm's own options set, while the cases fill it."""
+
+    arms: tuple[str, ...]
+    cases: tuple[str, ...]
+    limit_bytes: int
+
+
+Claim = (
+    GoldenClaim
+    | IdentityClaim
+    | CacheClaim
+    | EnvelopeClaim
+    | HistoryClaim
+    | BatchClaim
+    | AbortClaim
+    | BoundClaim
+)

@@ -12,6 +12,7 @@ from paritygate.arms.base import ArmError
 from paritygate.arms.registry import arm_class
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, CaseError
+from paritygate.faults.settings import FaultsPolicy
 from paritygate.policy.claims import BatchClaim, Claim, EnvelopeClaim, GoldenClaim, IdentityClaim
 from paritygate.policy.policy import ArmPolicy, CheckpointPolicy, Envelope, GoldenPolicy, Policy, Waiver
 from paritygate.policy.reader import PolicyError, Reader
@@ -21,7 +22,8 @@ POLICY_SCHEMA = 1
 POLICY_FILE = "paritygate.toml"
 
 SECTIONS = (
-    "schema", "checkpoint", "arms", "goldens", "claims", "envelopes", "cases", "structure", "bench", "waivers",
+    "schema", "checkpoint", "arms", "goldens", "claims", "envelopes", "cases", "structure", "bench", "faults",
+    "waivers",
 )  # fmt: skip
 
 
@@ -102,6 +104,7 @@ def load(root: Path) -> Policy:
         cases=reader.take(("cases",), document.get("cases", []), tuple[Case, ...]),
         structure=reader.take(("structure",), reader.table("structure"), StructurePolicy),
         bench=reader.take(("bench",), reader.table("bench"), BenchPolicy),
+        faults=reader.take(("faults",), reader.table("faults"), FaultsPolicy),
         waivers=reader.take(("waivers",), document.get("waivers", []), tuple[Waiver, ...]),
         tables=frozenset(document),
     )

@@ -11,6 +11,7 @@ import msgspec
 
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, load_cases
+from paritygate.faults.settings import FaultsPolicy
 from paritygate.policy.claims import Claim
 from paritygate.policy.table import Table
 from paritygate.structure.rules import StructurePolicy
@@ -82,6 +83,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[Case, ...]
     structure: StructurePolicy
     bench: BenchPolicy
+    faults: FaultsPolicy
     waivers: tuple[Waiver, ...]
     tables: frozenset[str]  # the sections that the file has
 

@@ -30,25 +30,34 @@ DRAWN = {
 }  # fmt: skip
 
 
-def page(run: Run) -> str:
-    """The HTML document."""
-    environment = Environment(
+def environment() -> Environment:
+    """Where the templates of reports/ are found, and what they may call."""
+    made = Environment(
         loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=True, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"visible": visible, "pretty": pretty, "duration": duration}
-    return environment.get_template("page.html.j2").render(
-        run=run,
-        state={Exit.PASS: "pass", Exit.INCONCLUSIVE: "unsure", Exit.COULD_NOT_RUN: "stuck"}.get(
-            run.exit, "fail"
-        ),
-        word=WORDS[run.exit],
-        headline=headline(run),
-        advice=advice(run),
-        counts={STATES[outcome]: (str(outcome), count) for outcome, count in counts(run.checks).items()},
-        gates=[_gate(name, checks) for name, checks in by_gate(run.checks).items()],
-        problems=[_check(check) for check in worst_first(run.checks)],
-        figures=[_figure(name, figure) for name, figure in run.figures.items() if "ns" in figure],
+    made.filters |= {"visible": visible, "pretty": pretty, "duration": duration}
+    return made
+
+
+def page(run: Run) -> str:
+    """The HTML document."""
+    return (
+        environment()
+        .get_template("page.html.j2")
+        .render(
+            run=run,
+            state={Exit.PASS: "pass", Exit.INCONCLUSIVE: "unsure", Exit.COULD_NOT_RUN: "stuck"}.get(
+                run.exit, "fail"
+            ),
+            word=WORDS[run.exit],
+            headline=headline(run),
+            advice=advice(run),
+            counts={STATES[outcome]: (str(outcome), count) for outcome, count in counts(run.checks).items()},
+            gates=[_gate(name, checks) for name, checks in by_gate(run.checks).items()],
+            problems=[_check(check) for check in worst_first(run.checks)],
+            figures=[_figure(name, figure) for name, figure in run.figures.items() if "ns" in figure],
+        )
     )
 
 

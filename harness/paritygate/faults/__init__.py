@@ -1,0 +1,1 @@
+"""Faults: known defects planted one at a time, and the matrix of which gate catches each."""

@@ -1,0 +1,92 @@
+"""The faults that a repository plants: data in TOML files, one `[[fault]]` a defect that somebody shipped."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from paritygate.policy import PolicyError
+from paritygate.policy.reader import Reader
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One change to a copy of the tree: `find` occurs exactly once in `file` and is replaced, or `append` is added to
+    it (the file is made when absent). Nothing in the engine knows of it."""
+
+    file: str
+    find: str = ""
+    replace: str = ""
+    append: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.find) == bool(self.append):
+            raise ValueError(f"edit of {self.file}: give either find and replace, or append")
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A defect, how it is planted, and what must come of it.
+
+    `names` is a regular expression that the sentence of a red check must match: the diagnosis names the planted cause.
+    `tests` are pytest arguments, run in the copy, for a defect that no stream shows; `structure` has the rules of the
+    repository judged too. A fault that is not caught says why in `survives`; one whose room is not built says so in
+    `not_applicable`, and is not planted.
+    """
+
+    id: str
+    room: str
+    defect: str
+    seen_as: str = ""
+    source: str = ""
+    edits: tuple[Edit, ...] = ()
+    names: str = ""
+    expect: Literal["red", "inconclusive", "could not run", "green"] = "red"
+    gates: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    structure: bool = False
+    bar: bool = False
+    survives: str = ""
+    not_applicable: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.edits) == bool(self.not_applicable):
+            raise ValueError(f"fault {self.id}: give edits, or say why it is not applicable")
+        if self.not_applicable:
+            return
+        if self.expect != "green" and not (self.names or self.survives):
+            raise ValueError(f"fault {self.id}: `names` is missing: what must the diagnosis say?")
+        re.compile(self.names)
+
+    def says(self, *sentences: str) -> bool:
+        """Whether one of the sentences names the planted cause."""
+        return any(re.search(self.names, sentence) for sentence in sentences)
+
+
+def load_catalogue(root: Path, files: Iterable[str]) -> tuple[Fault, ...]:
+    """The faults of all files, in their order. Raises PolicyError naming file, line and key."""
+    faults: list[Fault] = []
+    for file in files:
+        path = root / file
+        try:
+            text = path.read_bytes().decode("utf-8")
+            document = tomllib.loads(text)
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise PolicyError(f"{file}: {error}") from error
+        reader = Reader(path, text, document)
+        for key in document:
+            if key != "fault":
+                raise reader.error((key,), "unknown key: a catalogue holds [[fault]] tables")
+        found: tuple[Fault, ...] = reader.take(("fault",), document.get("fault", []), tuple[Fault, ...])
+        known = {fault.id for fault in faults}
+        for index, fault in enumerate(found):
+            if fault.id in known:
+                raise reader.error(("fault", index), f"two faults are called {fault.id!r}")
+            known.add(fault.id)
+        faults += found
+    if not faults:
+        raise PolicyError("[faults] catalogue: there is no [[fault]] in it: nothing could be planted")
+    return tuple(faults)

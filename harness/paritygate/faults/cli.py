@@ -1,0 +1,125 @@
+"""`paritygate faults`: plant every known defect, one at a time, and say which gate catches it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from paritygate import policy as policies
+from paritygate.faults.catalogue import Fault, load_catalogue
+from paritygate.faults.markdown import markdown
+from paritygate.faults.matrix import Matrix, fault_of, trials
+from paritygate.faults.trial import Trial
+from paritygate.machine import this_machine
+from paritygate.report.faults_page import faults_page
+from paritygate.verdict import Exit
+
+console = Console()
+STYLES = {"caught": "green", "survived": "red", "dead": "magenta", "not applicable": "dim"}
+
+
+def _stop(what: str, code: Exit) -> typer.Exit:
+    Console(stderr=True).print(what, markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(code)
+
+
+def _chosen(every: tuple[Fault, ...], only: list[str]) -> tuple[Fault, ...]:
+    known = {fault.id: fault for fault in every}
+    for name in only:
+        if name not in known:
+            raise _stop(f"no fault is called {name!r}: there are {', '.join(known)}", Exit.USAGE)
+    return tuple(known[name] for name in only) if only else every
+
+
+def _say(trial: Trial) -> None:
+    name = trial.fault.id if trial.fault else "clean"
+    seen = f"{', '.join(trial.gates)} after {trial.first_red:.0f} s" if trial.first_red is not None else ""
+    console.print(f"[{STYLES[trial.state]}]{trial.state:15}[/] {name:24} {seen}", highlight=False)
+    sentence = fault_of(trial) or (trial.named_by.headline if trial.named_by else trial.note)
+    if not sentence and trial.reds:
+        sentence = f"not named: {trial.reds[0].headline}"
+    if sentence:
+        console.print(f"    {sentence}", style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def faults(
+    only: Annotated[list[str] | None, typer.Argument(help="Faults; all of them unless given.")] = None,
+    clean: Annotated[
+        int, typer.Option(help="Repeats of the clean engine, which must stay green.", min=0)
+    ] = 1,
+    list_only: Annotated[bool, typer.Option("--list", help="Say what would be planted.")] = False,
+    report: Annotated[Path | None, typer.Option(help="Where to leave faults.json and faults.html.")] = None,
+    to_markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the matrix as a page of documentation.")
+    ] = None,
+    root: Annotated[
+        Path, typer.Option(help="The repository under test.", file_okay=False, exists=True)
+    ] = Path(),
+) -> None:
+    """Plant known defects one at a time, in a copy, and show which gate goes red and whether it names them.
+
+    Exit: 0 every fault is caught, or explained; 1 one is not, or the clean engine is red; 2 usage; 4 interrupted.
+    """
+    try:
+        policy = policies.load(root)
+        every = load_catalogue(root, policy.faults.catalogue)
+    except policies.PolicyError as error:
+        raise _stop(str(error), Exit.USAGE) from None
+    chosen = _chosen(every, only or [])
+    if list_only:
+        for fault in chosen:
+            what = fault.not_applicable and f"not applicable: {fault.not_applicable}"
+            console.print(
+                f"{fault.id:24} {what or fault.defect}", markup=False, highlight=False, soft_wrap=True
+            )
+        return
+    started, machine = datetime.datetime.now(datetime.UTC), this_machine()
+    found: list[Trial] = []
+    interrupted = False
+    with console.status("starting") as status:
+        try:
+            for trial in trials(root, policy, (*[None] * clean, *chosen), status.update):
+                found.append(trial)
+                _say(trial)
+        except KeyboardInterrupt:
+            interrupted = True
+    head = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    )
+    matrix = Matrix(
+        commit=head.stdout.strip(),
+        started=started.isoformat(timespec="seconds"),
+        machine=f"{machine.processor}, {machine.cores} cores",
+        trials=tuple(trial for trial in found if trial.fault is not None),
+        controls=tuple(trial for trial in found if trial.fault is None),
+    )
+    _leave(matrix, report, to_markdown)
+    console.print(
+        f"\n{matrix.count('caught')} of {len(matrix.tried)} planted faults caught, {matrix.named} of them named; "
+        f"{matrix.count('not applicable')} not applicable; clean engine: {len(matrix.controls)} runs, "
+        f"{sum(trial.state != 'caught' for trial in matrix.controls)} red",
+        highlight=False,
+    )
+    for sentence in matrix.faults:
+        console.print(sentence, style="red", markup=False, highlight=False, soft_wrap=True)
+    if interrupted:
+        raise typer.Exit(Exit.INCONCLUSIVE)
+    raise typer.Exit(Exit.GATE_FAILED if matrix.faults else Exit.PASS)
+
+
+def _leave(matrix: Matrix, report: Path | None, to_markdown: Path | None) -> None:
+    if report is not None:
+        report.mkdir(parents=True, exist_ok=True)
+        document = matrix.to_json()
+        (report / "faults.json").write_text(
+            json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8"
+        )
+        (report / "faults.html").write_text(faults_page(document), encoding="utf-8")
+    if to_markdown is not None:
+        to_markdown.write_text(markdown(matrix.to_json()), encoding="utf-8")

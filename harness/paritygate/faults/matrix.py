@@ -1,0 +1,111 @@
+"""The kill matrix: every fault, which gate caught it, after how long, and whether the diagnosis names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from paritygate.faults.catalogue import Fault
+from paritygate.faults.settings import FaultsPolicy
+from paritygate.faults.trial import Trial, attempt
+from paritygate.policy import Policy
+
+MATRIX_SCHEMA = 1
+CLEAN = "the clean engine"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All trials of a run, and the repeats of the clean tree that say what a red is worth."""
+
+    commit: str
+    started: str
+    machine: str
+    trials: tuple[Trial, ...]
+    controls: tuple[Trial, ...]
+
+    def count(self, state: str) -> int:
+        return sum(trial.state == state for trial in self.trials)
+
+    @property
+    def tried(self) -> tuple[Trial, ...]:
+        return tuple(trial for trial in self.trials if trial.state != "not applicable")
+
+    @property
+    def named(self) -> int:
+        """Caught faults whose diagnosis names the planted cause."""
+        return sum(trial.state == "caught" and trial.named_by is not None for trial in self.trials)
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What is wrong with the matrix itself; nothing where every fault is caught, or explained."""
+        said = [sentence for trial in (*self.controls, *self.trials) if (sentence := fault_of(trial))]
+        if not self.tried:
+            said.append("no fault was planted: nothing is known of the gates")
+        return tuple(said)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that faults.json holds."""
+        return {
+            "schema": MATRIX_SCHEMA,
+            "commit": self.commit,
+            "started": self.started,
+            "machine": self.machine,
+            "caught": self.count("caught"),
+            "tried": len(self.tried),
+            "named": self.named,
+            "not_applicable": self.count("not applicable"),
+            "clean_runs": len(self.controls),
+            "clean_red": sum(trial.state != "caught" for trial in self.controls),
+            "trials": [trial_json(trial) for trial in self.trials],
+            "controls": [trial_json(trial) for trial in self.controls],
+        }
+
+
+def fault_of(trial: Trial) -> str:
+    """One sentence on what speaks against the gates, "" for nothing."""
+    fault = trial.fault
+    if fault is None:
+        if trial.state == "dead":
+            return f"{CLEAN} could not be judged: {trial.note}"
+        if trial.state != "caught":
+            return f"{CLEAN} is not green: {trial.reds[0].headline if trial.reds else f'exit {trial.exit}'}"
+        return ""
+    if trial.state == "dead":
+        return f"{fault.id} was not tried: {trial.note}"
+    if trial.state == "survived" and not fault.survives:
+        found = f"; instead: {trial.reds[0].headline}" if trial.reds else ""
+        return f"{fault.id} survived: {fault.defect} was to be {fault.expect}, and was not{found}"
+    if trial.state == "caught" and fault.survives:
+        return f"{fault.id} is caught now, and still explained as a survivor: remove `survives`"
+    return ""
+
+
+def trial_json(trial: Trial) -> dict[str, Any]:
+    """A trial as plain JSON; what a page draws."""
+    document = msgspec.to_builtins(trial)
+    fault = trial.fault
+    return document | {
+        "fault": None if fault is None else fault.id,
+        "room": "" if fault is None else fault.room,
+        "defect": CLEAN if fault is None else fault.defect,
+        "seen_as": "" if fault is None else fault.seen_as,
+        "source": "" if fault is None else fault.source,
+        "expect": "green" if fault is None else fault.expect,
+        "gates": list(trial.gates),
+        "first_red": trial.first_red,
+    }
+
+
+def trials(
+    root: Path, policy: Policy, faults: Iterable[Fault | None], progress: Callable[[str], None]
+) -> Iterator[Trial]:
+    """Try each fault, None standing for the clean tree, one after the other."""
+    settings: FaultsPolicy = policy.faults
+    for fault in faults:
+        progress(f"faults: {fault.id if fault else CLEAN}")
+        yield attempt(root, settings, policy.structure.roots, fault)

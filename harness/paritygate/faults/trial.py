@@ -1,0 +1,218 @@
+"""One fault tried: planted in a copy, judged by the gates there, and what they said."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.faults.catalogue import Fault
+from paritygate.faults.plant import DeadPlant, Planted, planted_copy
+from paritygate.faults.settings import FaultsPolicy
+from paritygate.verdict import Exit, Outcome
+
+# Settings of this run that would point a planted copy at something else.
+OURS = ("PARITYGATE_MODEL", "PARITYGATE_BASE", "PARITYGATE_CHECKPOINT", "PYTEST_ADDOPTS")
+TEST_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Red:
+    """A check, or a test, that did not pass; `at` is when it was known, in seconds after the gates began."""
+
+    gate: str
+    name: str
+    verdict: str
+    outcome: str
+    headline: str
+    at: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of a fault, or of the clean tree (`fault` is None).
+
+    `state` is caught, survived, dead (it could not be planted, or did not run) or not applicable. `checks` counts all
+    that the gates tested.
+    """
+
+    fault: Fault | None
+    state: str
+    exit: int = 0
+    reds: tuple[Red, ...] = ()
+    named_by: Red | None = None
+    places: tuple[str, ...] = ()
+    checks: int = 0
+    seconds: float = 0.0
+    note: str = ""
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """The gates that did not pass, in the order in which they said so."""
+        return tuple(dict.fromkeys(red.gate for red in self.reds))
+
+    @property
+    def first_red(self) -> float | None:
+        """Seconds until the first red was known."""
+        return min((red.at for red in self.reds), default=None)
+
+
+class _Run:
+    """Commands in a planted copy, whose engine is imported before the installed one."""
+
+    def __init__(self, planted: Planted, policy: FaultsPolicy, roots: tuple[str, ...]) -> None:
+        self.planted = planted
+        self.policy = policy
+        self._roots = roots
+
+    def environment(self, *, tests: bool = False) -> dict[str, str]:
+        folders = dict.fromkeys((*self.policy.python_path, *(self._roots if tests else ())))
+        kept = {name: value for name, value in os.environ.items() if name not in OURS}
+        path = os.pathsep.join(str(self.planted.root / folder) for folder in folders)
+        return kept | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1", "COLUMNS": "200"}
+
+    def command(self, words: list[str], *, tests: bool = False) -> tuple[int | None, str]:
+        """Exit status (None where it hung) and output."""
+        with tempfile.TemporaryFile() as printed:
+            process = subprocess.Popen(
+                [sys.executable, *words],
+                cwd=self.planted.root,
+                env=self.environment(tests=tests),
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            status: int | None = None
+            try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    status = process.wait(self.policy.timeout_s)
+            finally:
+                # Interrupted first, so that it stops the servers that it started itself.
+                for last in (signal.SIGTERM, signal.SIGKILL):
+                    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                        os.killpg(process.pid, last)
+                        process.wait(10)
+            printed.seek(0)
+            return status, printed.read().decode(errors="replace")
+
+    def probe(self) -> str:
+        """Why the planted engine is not the one that would run; "" where it is."""
+        if not self.policy.probe:
+            return ""
+        code = f"import importlib.util as u; s = u.find_spec({self.policy.probe!r}); print(s.origin if s else None)"
+        _, told = self.command(["-c", code])
+        lines = told.strip().splitlines() or [""]
+        inside = Path(lines[-1]).is_relative_to(self.planted.root)
+        return "" if inside else f"{self.policy.probe} is imported from {lines[-1]}, not from the copy"
+
+
+def _report(run: _Run, root: Path, options: list[str]) -> tuple[Mapping[str, Any] | None, str]:
+    with tempfile.TemporaryDirectory(prefix="paritygate-report-") as report:
+        words = ["-m", "paritygate", "verify", "--root", str(root), "--report", report, *options]
+        status, printed = run.command(words)
+        try:
+            return json.loads((Path(report) / "report.json").read_bytes()), printed
+        except (OSError, ValueError):
+            what = "hung" if status is None else f"ended with {status}"
+            return None, f"the gates {what} without a report: {printed.strip()[-600:]}"
+
+
+def _reds(report: Mapping[str, Any]) -> list[Red]:
+    return [
+        Red(check["gate"], check["name"], check["verdict"], check["outcome"], check["headline"], check["at"])
+        for check in report["checks"]
+        if check["outcome"] != Outcome.PASS
+    ]
+
+
+def _tested(run: _Run, fault: Fault) -> tuple[list[Red], int, str]:
+    """What pytest says of the fault's tests: reds, exit status, and why it proves nothing."""
+    started = time.monotonic()
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}", *fault.tests]
+    status, printed = run.command(words, tests=True)
+    took = time.monotonic() - started
+    lines = [line for line in printed.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if status == 0:
+        return [], 0, ""
+    if status == 1 and lines:
+        named = [line.partition(" ")[2].partition(" - ") for line in lines]
+        return [Red("tests", name, "BROKEN", "fail", why or name, took) for name, _, why in named], 1, ""
+    if status is None or "Timeout" in printed:
+        return [Red("tests", fault.tests[0], "BROKEN", "fail", "the test hung", took)], 1, ""
+    tail = " ".join(printed.split())[-400:]
+    return [], 3, f"pytest ended with {status}: {tail}"
+
+
+def _met(fault: Fault, code: int, reds: list[Red]) -> bool:
+    failed = any(red.outcome == Outcome.FAIL for red in reds)
+    return {
+        "red": failed,
+        "inconclusive": code == Exit.INCONCLUSIVE and not failed,
+        "could not run": code == Exit.COULD_NOT_RUN and not failed,
+        "green": code == Exit.PASS and not reds,
+    }[fault.expect]
+
+
+def _judged(run: _Run, fault: Fault | None) -> tuple[list[Red], int, int, str]:
+    """Reds, exit code, how many checks there were, and why nothing is proved."""
+    if fault is not None and fault.tests:
+        reds, code, why = _tested(run, fault)
+        return reds, code, len(fault.tests), why
+    reds, codes, checks = [], [], 0
+    options = [word for gate in (fault.gates if fault else ()) for word in ("--only", gate)]
+    if fault is not None and fault.bar:
+        options += ["--bar", "HEAD"]
+    runs = [(run.planted.root / run.policy.target, options)]
+    if fault is not None and fault.structure:
+        runs.append((run.planted.root, ["--only", "structure"]))
+    for root, given in runs:
+        report, printed = _report(run, root, given)
+        if report is None:
+            return reds, int(Exit.COULD_NOT_RUN), checks, printed
+        reds += _reds(report)
+        codes.append(int(report["exit"]))
+        checks += len(report["checks"])
+    worst = next(
+        code for code in (Exit.GATE_FAILED, Exit.COULD_NOT_RUN, Exit.INCONCLUSIVE, *codes) if code in codes
+    )
+    return reds, int(worst), checks, ""
+
+
+def _sentence_that_names(fault: Fault, reds: list[Red]) -> Red | None:
+    return next((red for red in reds if fault.names and fault.says(red.headline, red.name)), None)
+
+
+def attempt(root: Path, policy: FaultsPolicy, roots: tuple[str, ...], fault: Fault | None) -> Trial:
+    """Plant the fault, or nothing, in a copy of `root` and run the gates there."""
+    started = time.monotonic()
+
+    def trial(state: str, **more: Any) -> Trial:
+        return Trial(fault, state, seconds=time.monotonic() - started, **more)
+
+    if fault is not None and fault.not_applicable:
+        return trial("not applicable", note=fault.not_applicable)
+    try:
+        with planted_copy(root, fault) as planted:
+            run = _Run(planted, policy, roots)
+            if why := run.probe():
+                return trial("dead", note=why, places=planted.places)
+            reds, code, checks, why = _judged(run, fault)
+    except DeadPlant as error:
+        return trial("dead", note=str(error))
+    told: dict[str, Any] = {"exit": code, "reds": tuple(reds), "places": planted.places, "checks": checks}
+    if why:
+        return trial("dead", note=why, **told)
+    if fault is None:
+        return trial("survived" if reds or code != Exit.PASS else "caught", **told)
+    state = "caught" if _met(fault, code, reds) else "survived"
+    return trial(state, named_by=_sentence_that_names(fault, reds), note=fault.survives, **told)

@@ -1,0 +1,84 @@
+"""The bound gate: what the engine remembers of prompts stays within the limit that it was given."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from paritygate.arms.base import Arm, ArmError
+from paritygate.case import Case
+from paritygate.compare.comparison import Comparison
+from paritygate.gates.arm_pool import ArmPool, pool_of
+from paritygate.gates.lanes import side_by_side
+from paritygate.gates.replies import check_of, could_not_run
+from paritygate.policy import BoundClaim, Policy
+from paritygate.verdict import Check, Verdict
+
+GATE = "bound"
+
+
+def judge(arm: Arm, cases: list[Case], limit: int) -> Comparison:
+    """Fill the cache with the cases, one after the other, and read what it holds. Raises ArmError."""
+    arm.reset()
+    held = [0]
+    for case in cases:
+        arm.generate(case)
+        held.append(arm.cache_bytes())
+    grown = sum(max(0, after - before) for before, after in pairwise(held))
+    details = {"limit_bytes": limit, "held_bytes": held[1:], "stored_bytes": grown}
+    if max(held) > limit:
+        at = next(i for i, size in enumerate(held) if size > limit)
+        what = (
+            f"after {at} prompts the cache holds {held[at]} bytes, {max(held)} at most: the limit of {limit} is not "
+            "kept"
+        )
+        return Comparison(Verdict.BROKEN, what, details)
+    if grown <= limit:
+        what = f"the prompts put {grown} bytes into the cache, its limit of {limit} was never reached"
+        return Comparison(Verdict.NOT_RUN, what, details)
+    what = f"{len(cases)} prompts put at least {grown} bytes into the cache, which never held more than {max(held)}"
+    return Comparison(Verdict.HELD, what, details)
+
+
+def _checks(
+    name: str,
+    claim: BoundClaim,
+    arm_name: str,
+    cases: list[Case],
+    policy: Policy,
+    arms: ArmPool,
+    progress: Callable[[str], None],
+) -> Iterator[Check]:
+    check, started = f"bound/{name}/{arm_name}", time.monotonic()
+    progress(f"bound: {arm_name}, {len(cases)} prompts in a cache of {claim.limit_bytes} bytes")
+    try:
+        with arms.use(arm_name) as arm:
+            if not arm.capabilities.tells_cache:
+                raise ArmError(f"arm {arm_name} does not tell what its prompt cache holds")
+            found = judge(arm, cases, claim.limit_bytes)
+    except ArmError as error:
+        arms.drop(arm_name)
+        yield could_not_run(GATE, check, error, time.monotonic() - started)
+        return
+    yield check_of(GATE, check, found, seconds=time.monotonic() - started, passing=(Verdict.HELD,))
+
+
+def run(
+    policy: Policy, root: Path, progress: Callable[[str], None], arms: ArmPool | None = None
+) -> Iterator[Check]:
+    """Every bound claim, its arms side by side."""
+    every = policy.all_cases(root)
+    claims = {name: claim for name, claim in policy.claims.items() if isinstance(claim, BoundClaim)}
+    with pool_of(policy, arms) as pool:
+        yield from side_by_side(
+            [
+                partial(
+                    _checks, name, claim, arm, [every[case] for case in claim.cases], policy, pool, progress
+                )
+                for name, claim in claims.items()
+                for arm in claim.arms
+            ]
+        )
