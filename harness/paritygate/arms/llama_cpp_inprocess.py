@@ -130,7 +130,9 @@ class LlamaCppArm:
         given = {NAMES.get(name, name): value for name, value in case.sampler.given().items()}
         if given.get("repeat_last_n", 0) < 0:
             given["repeat_last_n"] = self.options.context_length
-        body = NEUTRAL | given | {"prompt": list(prompt), "n_predict": case.max_tokens, "stop": list(case.stop)}
+        body = (
+            NEUTRAL | given | {"prompt": list(prompt), "n_predict": case.max_tokens, "stop": list(case.stop)}
+        )
         # Two alternatives at least: a gap needs them, and the end-of-sequence position is told with them alone.
         # Not streamed: an event tells the last of its tokens alone, so a character of several tokens would lose ids.
         # Two alternatives at least: a gap needs them.

@@ -18,7 +18,7 @@ from paritygate.gates.replies import check_of, could_not_run, unless_unsteady
 from paritygate.golden.store import Golden, GoldenError, Store
 from paritygate.golden.survey import survey
 from paritygate.policy import GoldenClaim, Policy
-from paritygate.stream import Stream
+from paritygate.stream import Stream, TopToken
 from paritygate.verdict import Check, Outcome, Verdict
 
 GATE = "golden"
@@ -36,6 +36,13 @@ def _store_check(policy: Policy, root: Path) -> Check:
     return Check(GATE, "golden/store", Outcome.PASS, Verdict.HELD, headline, found.to_json())
 
 
+def _same_token(ours: TopToken, theirs: TopToken) -> bool:
+    """By id; by text where a side tells no ids, and the text is a whole one that only one token has."""
+    if None not in (ours.token_id, theirs.token_id):
+        return ours.token_id == theirs.token_id
+    return ours.token == theirs.token and bool(ours.token) and "\ufffd" not in ours.token
+
+
 def logprob_distance(reference: Stream, candidate: Stream) -> float | None:
     """The largest |Δ| of a logprob that both report, over all positions; None where nothing can be compared."""
     found = [
@@ -43,7 +50,7 @@ def logprob_distance(reference: Stream, candidate: Stream) -> float | None:
         for ours, theirs in zip(reference.positions or (), candidate.positions or (), strict=False)
         for a in ours.top
         for b in theirs.top
-        if a.token_id == b.token_id
+        if _same_token(a, b)
     ]
     return max(found) if found else None
 
