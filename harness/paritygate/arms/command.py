@@ -89,7 +89,13 @@ class CommandArm:
         self.model = model
         result = options.output == "result"
         self.capabilities = Capabilities(
-            token_ids=result, logprobs=result, cached_tokens=result, prefill_pieces=result, resets=True
+            token_ids=result,
+            logprobs=result,
+            cached_tokens=result,
+            prefill_pieces=result,
+            resets=True,
+            forgets=True,
+            seeds=not options.command or any("{seed}" in word for word in options.command),
         )
 
     def open(self) -> None:

@@ -139,7 +139,8 @@ class _Replay:
                 counters=stream.counters,
                 manifests={self.name: stream.manifest},
             )
-        yield self._distance_check(distances)
+        if self.claim.envelope:
+            yield self._distance_check(distances)
 
     def _distance_check(self, distances: dict[str, float]) -> Check:
         limit = self.policy.envelopes[self.claim.envelope].max_abs_logit

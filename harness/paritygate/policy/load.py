@@ -7,10 +7,11 @@ import tomllib
 from pathlib import Path
 
 from paritygate.arms.base import ArmError
-from paritygate.arms.registry import arm_class
+from paritygate.arms.registry import arm_class, make_arm
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, CaseError
 from paritygate.policy.claims import Claim, EnvelopeClaim, GoldenClaim, IdentityClaim
+from paritygate.policy.needs import CASE_FIELDS, described, lacking, named_cases
 from paritygate.policy.policy import ArmPolicy, CheckpointPolicy, Envelope, GoldenPolicy, Policy, Waiver
 from paritygate.policy.reader import PolicyError, Reader
 from paritygate.structure.rules import StructurePolicy
@@ -45,7 +46,7 @@ def _check_names(reader: Reader, policy: Policy, known_cases: set[str]) -> None:
         for arm in claim.arms:
             if arm not in policy.arms:
                 raise reader.error(("claims", name, "arms"), f"no arm is named {arm!r}")
-        for field in ("cases", "repeat", "shorter_after_longer", "changed_end", "turns"):
+        for field in CASE_FIELDS:
             for case in getattr(claim, field, ()):
                 if case not in known_cases:
                     raise reader.error(("claims", name, field), f"no case is named {case!r}")
@@ -53,8 +54,29 @@ def _check_names(reader: Reader, policy: Policy, known_cases: set[str]) -> None:
             raise reader.error(("claims", name, "arms"), "an identity needs two arms")
         if isinstance(claim, GoldenClaim) and "goldens" not in policy.tables:
             raise reader.error(("claims", name), "a golden claim needs a [goldens] table")
-        if isinstance(claim, GoldenClaim | EnvelopeClaim) and claim.envelope not in policy.envelopes:
-            raise reader.error(("claims", name, "envelope"), f"no envelope is named {claim.envelope!r}")
+        named = isinstance(claim, EnvelopeClaim) or (isinstance(claim, GoldenClaim) and claim.envelope)
+        if named and getattr(claim, "envelope", "") not in policy.envelopes:
+            raise reader.error(
+                ("claims", name, "envelope"), f"no envelope is named {getattr(claim, 'envelope', '')!r}"
+            )
+
+
+def _check_needs(reader: Reader, policy: Policy, cases: dict[str, Case]) -> None:
+    """Refuse a claim that an arm cannot be held to, whatever it says."""
+    for name, claim in policy.claims.items():
+        drawn = [case for case in named_cases(claim) if cases[case].sampler.temperature > 0]
+        for arm in claim.arms:
+            spec = policy.arms[arm]
+            try:
+                made = make_arm(arm, spec.kind, spec.options, policy.checkpoint.location)
+            except ArmError as error:
+                raise reader.error(("arms", arm), str(error)) from error
+            missing = lacking(claim, made.capabilities, drawn)
+            if missing is not None:
+                what, why = missing
+                raise reader.error(
+                    ("claims", name, "arms"), f"arm {arm} ({described(spec)}) cannot give {what}: {why}"
+                )
 
 
 def load(root: Path) -> Policy:
@@ -100,8 +122,9 @@ def load(root: Path) -> Policy:
                 raise reader.error(("cases", index), f"another case is named {case.name!r} too")
             if case.max_tokens < 0:
                 raise reader.error(("cases", index, "max_tokens"), f"{case.max_tokens} is negative")
-        known_cases = set(names)
+        cases = policy.all_cases(root)
     except CaseError as error:
         raise PolicyError(str(error)) from error
-    _check_names(reader, policy, known_cases)
+    _check_names(reader, policy, set(cases))
+    _check_needs(reader, policy, cases)
     return policy
