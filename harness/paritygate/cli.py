@@ -12,6 +12,7 @@ from rich.console import Console
 from paritygate import policy as policies
 from paritygate import report
 from paritygate.bench import cli as bench
+from paritygate.conformance.cli import conformance_command
 from paritygate.explain import NoEvidence, find, show
 from paritygate.gates.run import GATES, TIERS, applicable
 from paritygate.gates.run import verify as run_gates
@@ -30,6 +31,7 @@ app = typer.Typer(help="Does every path still say the same thing, as fast as bef
 app.add_typer(golden.app, name="golden")
 app.add_typer(structure.app, name="structure")
 app.add_typer(bench.app, name="bench")
+app.command("conformance")(conformance_command)
 
 console = Console()
 errors = Console(stderr=True)

@@ -128,6 +128,7 @@ class CommandArm:
     def _foreign(self, case: Case, prompt_file: Path) -> list[str]:
         if case.prompt is None:
             raise ArmError(f"arm {self.name}, case {case.name}: this command takes a plain prompt")
+        self._refuse_unsaid(case)
         values = {
             "model": self.model,
             "prompt": case.prompt,
@@ -140,6 +141,20 @@ class CommandArm:
         for name, value in values.items():
             words = [word.replace("{" + name + "}", value) for word in words]
         return words
+
+    def _refuse_unsaid(self, case: Case) -> None:
+        """A program is told what its words have a place for; what else a case sets is refused, not dropped."""
+        given = case.sampler.given()
+        if case.sampler.temperature == 0:
+            del given["temperature"]  # greedy is what a program that is not told does
+        unsaid = [
+            name for name in given if not any("{" + name + "}" in word for word in self.options.command)
+        ]
+        unsaid += ["stop"] if case.stop else []
+        if unsaid:
+            raise ArmError(
+                f"arm {self.name}, case {case.name}: this command has no place for `{unsaid[0]}`: leave the case out"
+            )
 
     def _run(self, case: Case, times: int) -> list[bytes]:
         with tempfile.TemporaryDirectory(prefix="paritygate-") as scratch:

@@ -106,6 +106,8 @@ class HostedArm:
         self._printed.unlink(missing_ok=True)
 
     def open(self) -> None:
+        if self._link is not None:
+            return
         context = multiprocessing.get_context("spawn")
         self._link, theirs = context.Pipe()
         self._process = context.Process(
