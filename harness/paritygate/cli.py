@@ -17,6 +17,7 @@ from paritygate.explain import NoEvidence, find, show
 from paritygate.gates.run import GATES, TIERS, applicable
 from paritygate.gates.run import verify as run_gates
 from paritygate.golden import cli as golden
+from paritygate.init.cli import init_command
 from paritygate.structure import cli as structure
 from paritygate.verdict import Check, Exit, Outcome
 
@@ -32,6 +33,7 @@ app.add_typer(golden.app, name="golden")
 app.add_typer(structure.app, name="structure")
 app.add_typer(bench.app, name="bench")
 app.command("conformance")(conformance_command)
+app.command("init")(init_command)
 
 console = Console()
 errors = Console(stderr=True)
