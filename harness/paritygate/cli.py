@@ -12,11 +12,13 @@ from rich.console import Console
 from paritygate import policy as policies
 from paritygate import report
 from paritygate.bench import cli as bench
+from paritygate.conformance.cli import conformance_command
 from paritygate.explain import NoEvidence, find, show
 from paritygate.faults.cli import faults
 from paritygate.gates.run import GATES, TIERS, applicable
 from paritygate.gates.run import verify as run_gates
 from paritygate.golden import cli as golden
+from paritygate.init.cli import init_command
 from paritygate.structure import cli as structure
 from paritygate.verdict import Check, Exit, Outcome
 
@@ -32,6 +34,8 @@ app.add_typer(golden.app, name="golden")
 app.add_typer(structure.app, name="structure")
 app.add_typer(bench.app, name="bench")
 app.command("faults")(faults)
+app.command("conformance")(conformance_command)
+app.command("init")(init_command)
 
 console = Console()
 errors = Console(stderr=True)

@@ -16,9 +16,12 @@ class StreamError(Exception):
 
 
 class TopToken(msgspec.Struct, frozen=True, array_like=True):
-    """An alternative at one position: written as [id, text of that token alone, natural logprob]."""
+    """An alternative at one position: written as [id, text of that token alone, natural logprob].
 
-    token_id: int
+    The id is None where the arm does not tell it, as OpenAI's interface does not.
+    """
+
+    token_id: int | None
     token: str
     logprob: float
 
@@ -26,7 +29,7 @@ class TopToken(msgspec.Struct, frozen=True, array_like=True):
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One token of an answer. `margin` is the gap between the first two alternatives, in logits."""
 
-    token_id: int
+    token_id: int | None
     token: str
     logprob: float
     top: tuple[TopToken, ...] = ()

@@ -117,7 +117,7 @@ def test_a_chat_is_refused_by_a_foreign_command() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "why"),
     [
-        ("unheard-of", {}, "there are command, http, tokenline"),
+        ("unheard-of", {}, "there are command, http, llama.cpp, mlx-lm, tokenline, transformers"),
         ("command", {"comand": []}, "unknown field `comand`"),
     ],
 )

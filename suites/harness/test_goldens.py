@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from paritygate import policy as policies
+from paritygate.arms.written_answer import cut_at_stop
 from paritygate.case import Case, load_cases
 from paritygate.golden.admission import NotAdmitted, admit
-from paritygate.arms.written_answer import cut_at_stop
 from paritygate.golden.oracles import OracleAnswer
 from paritygate.golden.store import Acceptance, Golden, GoldenError, Store, decode, encode
 from paritygate.golden.survey import survey

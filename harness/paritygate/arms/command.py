@@ -43,8 +43,13 @@ def tokenline_program() -> str:
     return str(beside) if beside.exists() else "tokenline"
 
 
-def run_to_end(words: list[str], timeout_s: float) -> tuple[int, bytes, bytes]:
-    """Exit status, stdout and stderr of a program, its children killed with it. Raises ArmError when it hangs."""
+def run_to_end(
+    words: list[str], timeout_s: float, descriptors: tuple[int, ...] = ()
+) -> tuple[int, bytes, bytes]:
+    """Exit status, stdout and stderr of a program, its children killed with it. Raises ArmError when it hangs.
+
+    `descriptors` stay open in the program, under their numbers.
+    """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
 
         def said() -> tuple[bytes, bytes]:
@@ -54,7 +59,12 @@ def run_to_end(words: list[str], timeout_s: float) -> tuple[int, bytes, bytes]:
 
         try:
             process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                pass_fds=descriptors,
             )
         except OSError as error:
             raise ArmError(f"{words[0]} cannot be started: {error.strerror}") from error
@@ -89,7 +99,13 @@ class CommandArm:
         self.model = model
         result = options.output == "result"
         self.capabilities = Capabilities(
-            token_ids=result, logprobs=result, cached_tokens=result, prefill_pieces=result, resets=True
+            token_ids=result,
+            logprobs=result,
+            cached_tokens=result,
+            prefill_pieces=result,
+            resets=True,
+            forgets=True,
+            seeds=not options.command or any("{seed}" in word for word in options.command),
         )
 
     def open(self) -> None:
@@ -127,6 +143,7 @@ class CommandArm:
     def _foreign(self, case: Case, prompt_file: Path) -> list[str]:
         if case.prompt is None:
             raise ArmError(f"arm {self.name}, case {case.name}: this command takes a plain prompt")
+        self._refuse_unsaid(case)
         values = {
             "model": self.model,
             "prompt": case.prompt,
@@ -140,14 +157,30 @@ class CommandArm:
             words = [word.replace("{" + name + "}", value) for word in words]
         return words
 
+    def _refuse_unsaid(self, case: Case) -> None:
+        """A program is told what its words have a place for; what else a case sets is refused, not dropped."""
+        given = case.sampler.given()
+        if case.sampler.temperature == 0:
+            del given["temperature"]  # greedy is what a program that is not told does
+        unsaid = [
+            name for name in given if not any("{" + name + "}" in word for word in self.options.command)
+        ]
+        unsaid += ["stop"] if case.stop else []
+        if unsaid:
+            raise ArmError(
+                f"arm {self.name}, case {case.name}: this command has no place for `{unsaid[0]}`: leave the case out"
+            )
+
     def _run(self, case: Case, times: int) -> list[bytes]:
-        with tempfile.TemporaryDirectory(prefix="paritygate-") as scratch:
-            prompt_file = Path(scratch) / "prompt.txt"
+        # A file without a name, so that nothing is left of it whoever is killed; the program opens its descriptor.
+        with tempfile.TemporaryFile() as file:
             asked = case.prompt if case.messages is None else case.messages[-1].content
-            prompt_file.write_bytes((asked or "").encode("utf-8"))
+            file.write((asked or "").encode("utf-8"))
+            file.seek(0)
+            prompt_file = Path(f"/dev/fd/{file.fileno()}")
             own = not self.options.command
             words = self._tokenline(case, prompt_file, times) if own else self._foreign(case, prompt_file)
-            status, out, err = run_to_end(words, self.options.timeout_s)
+            status, out, err = run_to_end(words, self.options.timeout_s, (file.fileno(),))
         if status != 0:
             raise ArmError(
                 f"arm {self.name}, case {case.name}: it ended with exit status {status}",

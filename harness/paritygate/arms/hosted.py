@@ -8,8 +8,8 @@ import os
 import signal
 import tempfile
 import traceback
+from multiprocessing import reduction
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -24,10 +24,34 @@ CLOSING_SECONDS = 2.0
 ENDING_SECONDS = 0.5
 
 
-def _serve(link: Connection, printed: str, name: str, kind: str, options: dict[str, Any], model: str) -> None:
+class _Output:
+    """A file without a name that the hosted process writes to: whoever is killed leaves nothing behind."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled as the process is started, which is when a descriptor can be handed on.
+        return _same, (reduction.DupFd(self._file.fileno()),)
+
+    def end(self) -> str:
+        """The last that was written; read in place, as both processes share one position in the file."""
+        descriptor = self._file.fileno()
+        size = os.fstat(descriptor).st_size
+        return os.pread(descriptor, 2000, max(0, size - 2000)).decode(errors="replace")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _same(descriptor: Any) -> Any:
+    return descriptor
+
+
+def _serve(link: Connection, printed: Any, name: str, kind: str, options: dict[str, Any], model: str) -> None:
     """Run in the child: answer (method, arguments) with (True, value) or (False, ArmError) until told to close."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it closes its arms
-    output = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    output = printed.detach()
     os.dup2(output, 1)
     os.dup2(output, 2)
     arm = make_arm(name, kind, options, model)
@@ -63,7 +87,7 @@ class HostedArm:
         self._spec = (name, kind, options, model)
         self._process: Any = None
         self._link: Connection | None = None
-        self._printed = Path(tempfile.gettempdir()) / f"paritygate-{os.getpid()}-{name}.log"
+        self._printed: _Output | None = None
 
     def _ask(self, method: str, *arguments: Any, timeout_s: float | None = None) -> Any:
         link = self._link
@@ -90,9 +114,7 @@ class HostedArm:
         return value
 
     def _said(self) -> str:
-        with contextlib.suppress(OSError):
-            return self._printed.read_bytes()[-2000:].decode(errors="replace")
-        return ""
+        return self._printed.end() if self._printed is not None else ""
 
     def _kill(self) -> None:
         process, link = self._process, self._link
@@ -103,14 +125,17 @@ class HostedArm:
             process.join()
         if link is not None:
             link.close()
-        self._printed.unlink(missing_ok=True)
+        if self._printed is not None:
+            self._printed.close()
+            self._printed = None
 
     def open(self) -> None:
+        if self._link is not None:
+            return
         context = multiprocessing.get_context("spawn")
         self._link, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(theirs, str(self._printed), *self._spec), daemon=True
-        )
+        self._printed = _Output()
+        self._process = context.Process(target=_serve, args=(theirs, self._printed, *self._spec), daemon=True)
         self._process.start()
         theirs.close()
         self._ask("open")

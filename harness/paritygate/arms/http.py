@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -14,18 +15,22 @@ import numpy as np
 from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError, Capabilities
 from paritygate.arms.command import tokenline_program
+from paritygate.arms.dialects import DIALECTS, DialectName, logprob_fields, sampler_fields
+from paritygate.arms.openai_answer import Gathered, ending_of, positions_of
 from paritygate.arms.server_process import ServerProcess
 from paritygate.arms.together import together
+from paritygate.arms.written_answer import chunk_ends_of
 from paritygate.case import Case
-from paritygate.stream import Stream, Usage
+from paritygate.stream import Stream
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of an arm of kind `http`.
 
     `url` names a server that runs already; without it one is started: `command` (its words may hold {model} and
-    {port}), or `tokenline serve` with `backend`, `dtype` and `threads`. `details` asks for tokenline's extension
-    fields; turn it off for a server that refuses fields it does not know.
+    {port}), or `tokenline serve` with `backend`, `dtype` and `threads`. `dialect` says which kind of server it is
+    (tokenline where none is named and the arm starts it, openai otherwise), and `details` whether tokenline's
+    extension is asked for. `extra` is added to every body; `api_key_env` names the variable that holds the key.
     """
 
     url: str = ""
@@ -33,12 +38,28 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ready: str = "/health"
     served_model: str = ""
     streamed: bool = False
+    dialect: DialectName | None = None
     details: bool = True
+    extra: dict[str, Any] = {}
+    api_key_env: str = ""
     backend: str = "auto"
     dtype: str = "float32"
     threads: int = 1
     cache_bytes: int | None = None
     timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.url and self.command:
+            raise ValueError("url and command exclude each other: a server runs already, or is started")
+
+    @property
+    def speaks(self) -> str:
+        """The dialect, resolved."""
+        return self.dialect or ("openai" if self.url or self.command else "tokenline")
+
+    @property
+    def tells_details(self) -> bool:
+        return self.details and self.speaks == "tokenline"
 
 
 class HttpArm:
@@ -51,20 +72,30 @@ class HttpArm:
         self.name = name
         self.options = options
         self.model = model
+        self._dialect = DIALECTS[options.speaks]
+        told = not options.streamed or self._dialect.streams_logprobs
         self.capabilities = Capabilities(
-            token_ids=options.details,
+            token_ids=options.tells_details or (self._dialect.tells_ids and told),
+            logprobs=told,
             cached_tokens=True,
-            prefill_pieces=options.details,
+            prefill_pieces=options.tells_details,
             streamed=options.streamed,
+            forgets=not options.url,
+            seeds="seed" in self._dialect.fields,
             batches=True,
-            aborts=options.streamed and options.details,
-            tells_cache=options.details,
-            resets=not (options.url or options.command),
+            aborts=options.streamed and options.tells_details,
+            tells_cache=options.tells_details,
+            resets=options.tells_details and not (options.url or options.command),
         )
         self._server: ServerProcess | None = None
         self._asked = 0
 
     def open(self) -> None:
+        if self.options.api_key_env and self.options.api_key_env not in os.environ:
+            raise ArmError(
+                f"arm {self.name}: the environment variable {self.options.api_key_env}, which api_key_env names, "
+                "is not set"
+            )
         if self.options.url or self._server is not None:
             return
         options, model = self.options, self.model
@@ -76,60 +107,78 @@ class HttpArm:
         self._asked = 0
 
     def _body(self, case: Case) -> tuple[str, dict[str, Any]]:
-        given = {k: v for k, v in case.sampler.given().items()}
-        body: dict[str, Any] = {"max_tokens": case.max_tokens, **given}
-        if self.options.served_model:
-            body["model"] = self.options.served_model
+        options = self.options
+        body: dict[str, Any] = {
+            "max_tokens": case.max_tokens,
+            **sampler_fields(self.name, case, options.speaks),
+        }
+        body |= logprob_fields(case, options.speaks, streamed=options.streamed) | self._dialect.asks
+        if options.served_model:
+            body["model"] = options.served_model
         if case.stop:
             body["stop"] = list(case.stop)
-        if case.ignore_eos:
-            body["ignore_eos"] = True
-        if self.options.details:
+        if options.tells_details:
             body["return_details"] = True
-        if self.options.streamed:
+        if options.streamed:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if case.messages is not None:
-            return "/v1/chat/completions", body | {
-                "messages": [{"role": m.role, "content": m.content} for m in case.messages]
-            }
-        prompt = case.prompt if case.prompt_token_ids is None else list(case.prompt_token_ids)
-        return "/v1/completions", body | {"prompt": prompt}
+            path = "/v1/chat/completions"
+            body["messages"] = [{"role": m.role, "content": m.content} for m in case.messages]
+        else:
+            path = "/v1/completions"
+            body["prompt"] = case.prompt if case.prompt_token_ids is None else list(case.prompt_token_ids)
+            if case.prompt_token_ids is not None and not self._dialect.takes_ids:
+                what = f"a server of dialect {options.speaks!r} takes no token ids as a prompt"
+                raise ArmError(f"arm {self.name}, case {case.name}: {what}: leave this case out")
+        if twice := sorted(set(body) & set(options.extra)):
+            what = f"`extra` sets {', '.join(twice)}, which the case sets already: leave it out of `extra`"
+            raise ArmError(f"arm {self.name}, case {case.name}: {what}")
+        return path, body | options.extra
 
-    @property
-    def _url(self) -> str:
-        return self.options.url.rstrip("/") or (self._server.url if self._server else "")
+    def _place(self) -> str:
+        url = self.options.url.rstrip("/") or (self._server.url if self._server else "")
+        return url.removesuffix("/v1")
 
     def generate(self, case: Case) -> Stream:
         if self._server is None and not self.options.url:
             raise ArmError(f"arm {self.name}: its server is not running")
         path, body = self._body(case)
-        url = self._url + path
+        url = self._place() + path
+        headers = {}
+        if self.options.api_key_env:
+            headers["Authorization"] = f"Bearer {os.environ.get(self.options.api_key_env, '')}"
         self._asked += 1
         limit = httpx.Timeout(self.options.timeout_s)
         started = time.perf_counter_ns()
         try:
-            with httpx.stream("POST", url, json=body, timeout=limit) as response:
+            with httpx.stream("POST", url, json=body, timeout=limit, headers=headers) as response:
                 if response.status_code != 200:
                     printed = response.read().decode(errors="replace")
                     raise ArmError(f"arm {self.name}, case {case.name}: HTTP {response.status_code}", printed)
-                if self.options.streamed:
-                    return self._streamed(case, response, started)
-                return self._whole(case, response.read())
+                return self._read(case, response, started)
         except httpx.TimeoutException as error:
             what = f"arm {self.name}, case {case.name}: the server hung for {self.options.timeout_s:g} s"
             raise ArmError(what, self._server.said() if self._server else "") from error
-        except httpx.HTTPError as error:
+        except httpx.ConnectError as error:
+            what = f"arm {self.name}: no server answers at {self._place()} ({error}): start it, or mend `url`"
+            raise ArmError(what, self._server.said() if self._server else "") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             printed = self._server.said() if self._server else ""
             raise ArmError(f"arm {self.name}, case {case.name}: {url}: {error}", printed) from error
 
-    def _whole(self, case: Case, raw: bytes) -> Stream:
+    def _read(self, case: Case, response: httpx.Response, started: int) -> Stream:
+        gathered = Gathered()
+        last: Any = None
         try:
-            answer = json.loads(raw)
-            choice = answer["choices"][0]
-            text = choice["message"]["content"] if case.messages is not None else choice["text"]
-            return self._stream(case, text, choice, answer.get("usage"), None, None)
-        except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise self._garbage(case, raw.decode(errors="replace"), error) from error
+            if self.options.streamed:
+                for last in self._events(case, response):
+                    gathered.add(last, time.perf_counter_ns() - started)
+            else:
+                last = response.read().decode(errors="replace")
+                gathered.add(json.loads(last), time.perf_counter_ns() - started)
+            return self._stream(case, gathered)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise self._garbage(case, str(last), error) from error
 
     def _events(self, case: Case, response: httpx.Response) -> Iterator[dict[str, Any]]:
         for line in response.iter_lines():
@@ -147,67 +196,52 @@ class HttpArm:
             yield event
         raise ArmError(f"arm {self.name}, case {case.name}: the stream broke off before [DONE]")
 
-    def _streamed(self, case: Case, response: httpx.Response, started: int) -> Stream:
-        chunks: list[str] = []
-        arrivals: list[int] = []
-        last: dict[str, Any] = {}
-        usage: dict[str, Any] | None = None
-        for event in self._events(case, response):
-            usage = event.get("usage") or usage
-            for choice in event.get("choices", ()):
-                delta = (
-                    choice.get("delta", {}).get("content")
-                    if case.messages is not None
-                    else choice.get("text")
-                )
-                if delta:
-                    chunks.append(delta)
-                    arrivals.append(time.perf_counter_ns() - started)
-                last |= {key: value for key, value in choice.items() if value is not None}
-        try:
-            return self._stream(case, "".join(chunks), last, usage, chunks, arrivals)
-        except (KeyError, TypeError) as error:
-            raise self._garbage(case, str(last), error) from error
-
     def _garbage(self, case: Case, printed: str, error: Exception) -> ArmError:
         return ArmError(
             f"arm {self.name}, case {case.name}: what it sent is not an answer ({error!r})", printed
         )
 
-    def _stream(
-        self,
-        case: Case,
-        text: str,
-        choice: dict[str, Any],
-        usage: dict[str, Any] | None,
-        chunks: list[str] | None,
-        arrivals: list[int] | None,
-    ) -> Stream:
-        counted = None
-        if usage is not None:
-            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-            totals = {key: usage[key] for key in ("prompt_tokens", "completion_tokens", "total_tokens")}
-            counted = Usage(**totals, cached_tokens=cached)
-        if not self.options.details:
-            return Stream(
+    def _stream(self, case: Case, gathered: Gathered) -> Stream:
+        streamed = self.options.streamed
+        if gathered.finish_reason is None:
+            raise KeyError("finish_reason")
+        ending = ending_of(gathered, case, self._dialect)
+        count = case.logprobs
+        if self.options.tells_details:
+            if gathered.details is None or ending.usage is None:
+                raise KeyError("usage" if gathered.details is not None else "details")
+            result = {
+                **gathered.details,
+                "text": gathered.text,
+                "logprobs": None,
+                "finish_reason": gathered.finish_reason,
+                "usage": msgspec.to_builtins(ending.usage),
+            }
+            stream = stream_of(
+                result,
                 case=case.name,
                 arm=self.name,
-                text=text,
-                arrivals_ns=None if arrivals is None else tuple(arrivals),
-                finish_reason=choice["finish_reason"],
-                usage=counted,
+                chunks=gathered.texts if streamed else None,
+                arrivals_ns=gathered.arrivals if streamed else None,
             )
-        details = choice["details"]
-        if counted is None:
-            raise KeyError("usage")
-        result = {
-            **details,
-            "text": text,
-            "logprobs": None,
-            "finish_reason": choice["finish_reason"],
-            "usage": msgspec.to_builtins(counted),
-        }
-        return stream_of(result, case=case.name, arm=self.name, chunks=chunks, arrivals_ns=arrivals)
+            told = positions_of(gathered.entries, stream.token_ids, count or 0)
+            return msgspec.structs.replace(stream, positions=told if told and count is not None else None)
+        text = gathered.text
+        told = positions_of(gathered.entries, ending.token_ids, count or 0)
+        return Stream(
+            case=case.name,
+            arm=self.name,
+            text=text,
+            prompt_token_ids=None if gathered.prompt_token_ids is None else tuple(gathered.prompt_token_ids),
+            token_ids=ending.token_ids,
+            positions=told if told and count is not None else None,
+            chunk_ends=chunk_ends_of(gathered.texts, text) if streamed else None,
+            arrivals_ns=tuple(gathered.arrivals) if streamed else None,
+            finish_reason=gathered.finish_reason,
+            finish_cause=ending.cause if self.options.speaks != "openai" else None,
+            usage=ending.usage,
+            counters=dict(ending.reported),
+        )
 
     def repeat(self, case: Case, times: int) -> tuple[Stream, ...]:
         self.reset()
@@ -220,7 +254,9 @@ class HttpArm:
         path, body = self._body(case)
         self._asked += 1
         try:
-            with httpx.stream("POST", self._url + path, json=body, timeout=self.options.timeout_s) as answer:
+            with httpx.stream(
+                "POST", self._place() + path, json=body, timeout=self.options.timeout_s
+            ) as answer:
                 if answer.status_code != 200:
                     answer.read()
                     raise ArmError(
@@ -240,7 +276,7 @@ class HttpArm:
     def _health(self) -> dict[str, Any]:
         """What our own server's /health tells."""
         try:
-            told = httpx.get(self._url + "/health", timeout=self.options.timeout_s).json()
+            told = httpx.get(self._place() + "/health", timeout=self.options.timeout_s).json()
             return {name: told[name] for name in ("running", "queued", "prompt_cache")}
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             raise ArmError(f"arm {self.name}: /health does not tell what the engine holds") from error
@@ -259,7 +295,9 @@ class HttpArm:
     def _forget(self) -> None:
         """Ask our own server to drop what it remembers; any other is started anew."""
         try:
-            httpx.post(self._url + "/reset_prompt_cache", timeout=self.options.timeout_s).raise_for_status()
+            httpx.post(
+                self._place() + "/reset_prompt_cache", timeout=self.options.timeout_s
+            ).raise_for_status()
         except httpx.HTTPError as error:
             raise ArmError(f"arm {self.name}: it cannot be made to forget: {error}") from error
 

@@ -25,7 +25,8 @@ class Distance:
         return asdict(self)
 
 
-def _log_softmax(rows: np.ndarray) -> np.ndarray:
+def log_softmax_rows(rows: np.ndarray) -> np.ndarray:
+    """Natural log-probabilities of each row [positions, vocabulary]."""
     rows = rows - rows.max(axis=1, keepdims=True)
     return rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
 
@@ -40,7 +41,7 @@ def distance(reference: np.ndarray, candidate: np.ndarray) -> Distance:
         if not side.any():
             raise ValueError(f"the {who}'s logits are all zero: nothing was computed")
     ours, theirs = reference.astype(np.float64), candidate.astype(np.float64)
-    log_p, log_q = _log_softmax(ours), _log_softmax(theirs)
+    log_p, log_q = log_softmax_rows(ours), log_softmax_rows(theirs)
     kl = np.maximum((np.exp(log_p) * (log_p - log_q)).sum(axis=1), 0.0)
     gap = np.abs(ours - theirs).max(axis=1)
     return Distance(

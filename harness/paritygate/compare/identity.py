@@ -7,7 +7,8 @@ from typing import Any
 from paritygate.compare import diagnosis
 from paritygate.compare.comparison import Comparison, side_by_side, spelled, token_evidence
 from paritygate.compare.diff import diff
-from paritygate.stream import Stream
+from paritygate.compare.narrowed import narrowed
+from paritygate.stream import Position, Stream
 from paritygate.verdict import Verdict
 
 # Settings that decide what is said. Two streams that differ in one were not asked the same thing.
@@ -83,7 +84,7 @@ def _tokens(reference: Stream, candidate: Stream, floor: float) -> tuple[Verdict
     return verdict, headline, details
 
 
-def _text(reference: Stream, candidate: Stream) -> tuple[Verdict, str, dict[str, Any]] | None:
+def _text(reference: Stream, candidate: Stream, floor: float) -> tuple[Verdict, str, dict[str, Any]] | None:
     ours, theirs = reference.text_bytes, candidate.text_bytes
     if ours == theirs:
         return None
@@ -93,7 +94,30 @@ def _text(reference: Stream, candidate: Stream) -> tuple[Verdict, str, dict[str,
     around = slice(max(0, offset - 20), offset + 20)
     a, b = (side[around].decode("utf-8", errors="replace") for side in (ours, theirs))
     headline = f"the text differs from byte {offset}: {b!r} where {a!r} is expected"
-    return Verdict.DIVERGED, headline, {"byte": offset, "bytes": [len(ours), len(theirs)]}
+    details: dict[str, Any] = {"byte": offset, "bytes": [len(ours), len(theirs)]}
+    places = [position_at_byte(side, offset) for side in (reference, candidate)]
+    if None not in places:
+        at = {
+            side: token_evidence(place, place.token_id if place else None)
+            for side, place in zip(("reference", "candidate"), places, strict=True)
+        }
+        gaps = [evidence["gap"] for evidence in at.values() if evidence["gap"] is not None]
+        details |= {"at": at, "floor": floor, "decided": min(gaps) >= floor if gaps else None}
+        headline += f" (gaps {' and '.join(f'{gap:.4g}' for gap in gaps)})" if gaps else ""
+    return Verdict.DIVERGED, headline, details
+
+
+def position_at_byte(stream: Stream, offset: int) -> Position | None:
+    """The position whose token holds a byte of the text; None where the tokens' own texts do not spell it out."""
+    end = 0
+    for position in stream.positions or ():
+        spelled_out = position.token.encode("utf-8")
+        if stream.text_bytes[end : end + len(spelled_out)] != spelled_out:
+            return None
+        end += len(spelled_out)
+        if offset < end:
+            return position
+    return None
 
 
 def _ending(reference: Stream, candidate: Stream) -> tuple[Verdict, str, dict[str, Any]] | None:
@@ -154,13 +178,19 @@ def compare(
                 sides | {"prompt_index": at},
             )
     found = (
-        _tokens(reference, candidate, floor) or _text(reference, candidate) or _ending(reference, candidate)
+        _tokens(reference, candidate, floor)
+        or _text(reference, candidate, floor)
+        or _ending(reference, candidate)
     )
     if found is None and exact_logprobs:
         found = _logprobs(reference, candidate)
     count = f"{len(candidate.token_ids)} tokens" if candidate.token_ids is not None else "text"
+    unseen = narrowed(reference, candidate)
     if found is None:
-        return Comparison(Verdict.IDENTICAL, f"{count}, {len(candidate.text_bytes)} bytes: identical", sides)
+        headline = f"{count}, {len(candidate.text_bytes)} bytes: identical" + (
+            f" ({unseen})" if unseen else ""
+        )
+        return Comparison(Verdict.IDENTICAL, headline, sides | ({"narrowed": unseen} if unseen else {}))
     verdict, headline, evidence = found
     causes = diagnosis.causes(reference, candidate)
     if causes:
@@ -171,5 +201,6 @@ def compare(
         headline,
         sides
         | evidence
+        | ({"narrowed": unseen} if unseen else {})
         | {"causes": causes, "prefill_pieces": partitions, "diff": diff(reference, candidate)},
     )

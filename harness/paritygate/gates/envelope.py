@@ -11,7 +11,7 @@ import numpy as np
 
 from paritygate.arms.base import ArmError
 from paritygate.compare.comparison import Comparison
-from paritygate.compare.envelope import Distance, distance
+from paritygate.compare.envelope import Distance, distance, log_softmax_rows
 from paritygate.gates.arm_pool import ArmPool, pool_of
 from paritygate.gates.lanes import side_by_side
 from paritygate.gates.replies import check_of, could_not_run
@@ -56,7 +56,12 @@ def judge(found: Distance, envelope: Envelope) -> Comparison:
 
 
 def _collect(
-    arm_name: str, goldens: list[Golden], arms: ArmPool, collected: Logits, progress: Callable[[str], None]
+    arm_name: str,
+    goldens: list[Golden],
+    arms: ArmPool,
+    collected: Logits,
+    normalised: set[str],
+    progress: Callable[[str], None],
 ) -> Iterator[Check]:
     """Teacher-force one arm; yields nothing, because a comparison needs both."""
     for golden in goldens:
@@ -64,6 +69,8 @@ def _collect(
         progress(f"envelope: {arm_name} {case}")
         try:
             with arms.use(arm_name) as arm:
+                if not arm.capabilities.raw_logits:
+                    normalised.add(arm_name)
                 tokens = golden.prompt_token_ids + golden.token_ids[:-1]
                 collected[arm_name, case] = arm.logits(tokens, len(golden.prompt_token_ids) - 1)
         except ArmError as error:
@@ -72,16 +79,27 @@ def _collect(
     yield from ()
 
 
-def _judge(name: str, sides: list[np.ndarray | ArmError], envelope: Envelope, started: float) -> Check:
+def _judge(
+    name: str,
+    sides: list[np.ndarray | ArmError],
+    envelope: Envelope,
+    normalised: set[str],
+    started: float,
+) -> Check:
     arrays: list[np.ndarray] = []
     for side in sides:
         if isinstance(side, ArmError):
             return could_not_run(GATE, name, side)
         arrays.append(side)
+    if normalised:
+        arrays = [log_softmax_rows(side.astype(np.float64)) for side in arrays]
     try:
         found = judge(distance(*arrays), envelope)
     except ValueError as error:
         return Check(GATE, name, Outcome.FAIL, Verdict.DIVERGED, str(error))
+    if normalised:
+        what = f"{found.headline} (of log-softmax: {' and '.join(sorted(normalised))} gives no raw logits)"
+        found = Comparison(found.verdict, what, found.details)
     return check_of(GATE, name, found, seconds=time.monotonic() - started, passing=(Verdict.WITHIN_ENVELOPE,))
 
 
@@ -102,10 +120,12 @@ def run(
                 what = "the claim names no case: nothing was compared"
                 yield Check(GATE, f"envelope/{name}", Outcome.FAIL, Verdict.NOT_RUN, what)
             logits: Logits = {}
+            normalised: set[str] = set()
             yield from side_by_side(
-                [partial(_collect, arm, goldens, pool, logits, progress) for arm in claim.arms]
+                [partial(_collect, arm, goldens, pool, logits, normalised, progress) for arm in claim.arms]
             )
             for golden in goldens:
                 case, started = golden.case.name, time.monotonic()
                 sides = [logits[arm, case] for arm in claim.arms]
-                yield _judge(f"envelope/{name}/{case}", sides, policy.envelopes[claim.envelope], started)
+                envelope = policy.envelopes[claim.envelope]
+                yield _judge(f"envelope/{name}/{case}", sides, envelope, normalised, started)

@@ -139,11 +139,13 @@ class Answerer:
         while len(token_ids) < case.max_tokens:
             position = self.position(self.decoder.next_logits(feed))
             positions.append(position)
-            if position.token_id == eos:
+            token_id = position.token_id
+            assert token_id is not None  # `position` takes it from the row
+            if token_id == eos:
                 reason, cause = "stop", "Eos"
                 break
-            token_ids.append(position.token_id)
-            feed = [position.token_id]
+            token_ids.append(token_id)
+            feed = [token_id]
             text = self.tokenizer.decode(
                 token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )

@@ -11,11 +11,11 @@ from paritygate.verdict import Verdict
 class GoldenClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="golden"):
     """Each arm says what the goldens say; `cases` narrows it, none means all of them.
 
-    `promise` "decided" lets a near-tie go either way. Logprobs lie within the envelope's `max_abs_logit`.
+    `promise` "decided" lets a near-tie go either way. With an `envelope`, logprobs lie within its `max_abs_logit`.
     """
 
     arms: tuple[str, ...]
-    envelope: str
+    envelope: str = ""
     cases: tuple[str, ...] = ()
     promise: Literal["identical", "decided"] = "identical"
 

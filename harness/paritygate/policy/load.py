@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 
 from paritygate.arms.base import ArmError
-from paritygate.arms.registry import arm_class
+from paritygate.arms.registry import arm_class, make_arm
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, CaseError
 from paritygate.faults.settings import FaultsPolicy
-from paritygate.policy.claims import BatchClaim, Claim, EnvelopeClaim, GoldenClaim, IdentityClaim
+from paritygate.policy.claims import BatchClaim, Claim, GoldenClaim, IdentityClaim
+from paritygate.policy.needs import CASE_FIELDS, described, envelope_of, lacking, named_cases
 from paritygate.policy.policy import ArmPolicy, CheckpointPolicy, Envelope, GoldenPolicy, Policy, Waiver
 from paritygate.policy.reader import PolicyError, Reader
 from paritygate.structure.rules import StructurePolicy
@@ -56,9 +57,9 @@ def _check_names(reader: Reader, policy: Policy, known_cases: set[str]) -> None:
         for arm in claim.arms:
             if arm not in policy.arms:
                 raise reader.error(("claims", name, "arms"), f"no arm is named {arm!r}")
-        for field in ("cases", "case", "repeat", "shorter_after_longer", "changed_end", "turns"):
-            named = getattr(claim, field, ())
-            for case in (named,) if isinstance(named, str) else named:
+        for field in CASE_FIELDS:
+            given = getattr(claim, field, ())
+            for case in (given,) if isinstance(given, str) else given:
                 if case not in known_cases:
                     raise reader.error(("claims", name, field), f"no case is named {case!r}")
         if isinstance(claim, IdentityClaim) and len(claim.arms) < 2:
@@ -67,11 +68,26 @@ def _check_names(reader: Reader, policy: Policy, known_cases: set[str]) -> None:
             raise reader.error(("claims", name, "cases"), "a batch needs two cases")
         if isinstance(claim, GoldenClaim) and "goldens" not in policy.tables:
             raise reader.error(("claims", name), "a golden claim needs a [goldens] table")
-        if (
-            isinstance(claim, GoldenClaim | EnvelopeClaim | BatchClaim)
-            and claim.envelope not in policy.envelopes
-        ):
-            raise reader.error(("claims", name, "envelope"), f"no envelope is named {claim.envelope!r}")
+        if (envelope := envelope_of(claim)) is not None and envelope not in policy.envelopes:
+            raise reader.error(("claims", name, "envelope"), f"no envelope is named {envelope!r}")
+
+
+def _check_needs(reader: Reader, policy: Policy, cases: dict[str, Case]) -> None:
+    """Refuse a claim that an arm cannot be held to, whatever it says."""
+    for name, claim in policy.claims.items():
+        drawn = [case for case in named_cases(claim) if cases[case].sampler.temperature > 0]
+        for arm in claim.arms:
+            spec = policy.arms[arm]
+            try:
+                made = make_arm(arm, spec.kind, spec.options, policy.checkpoint.location)
+            except ArmError as error:
+                raise reader.error(("arms", arm), str(error)) from error
+            missing = lacking(claim, made.capabilities, drawn)
+            if missing is not None:
+                what, why = missing
+                raise reader.error(
+                    ("claims", name, "arms"), f"arm {arm} ({described(spec)}) cannot give {what}: {why}"
+                )
 
 
 def load(root: Path) -> Policy:
@@ -118,8 +134,9 @@ def load(root: Path) -> Policy:
                 raise reader.error(("cases", index), f"another case is named {case.name!r} too")
             if case.max_tokens < 0:
                 raise reader.error(("cases", index, "max_tokens"), f"{case.max_tokens} is negative")
-        known_cases = set(names)
+        cases = policy.all_cases(root)
     except CaseError as error:
         raise PolicyError(str(error)) from error
-    _check_names(reader, policy, known_cases)
+    _check_names(reader, policy, set(cases))
+    _check_needs(reader, policy, cases)
     return policy

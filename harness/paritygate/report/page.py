@@ -14,7 +14,7 @@ from paritygate.report.headline import ORDER, WORDS, advice, by_gate, counts, he
 from paritygate.run import Run
 from paritygate.verdict import Check, Exit, Outcome
 
-TEMPLATES = Path(__file__).resolve().parents[3] / "reports"
+TEMPLATES = Path(__file__).parent / "templates"
 STATES = {
     Outcome.PASS: "pass",
     Outcome.FAIL: "fail",

@@ -1,0 +1,1 @@
+"""`paritygate init`: a first policy, from a few answers."""

@@ -1,0 +1,38 @@
+"""When a streamed answer came: as it was made or in one burst, by the server's clock or, without it, by ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paritygate.compare.arrivals import spread_of
+from paritygate.stream import Stream
+from paritygate.verdict import Verdict
+
+MS = 1_000_000
+TOKENS = list(range(16))
+EVERY_10_MS = tuple(100 * MS + i * 10 * MS for i in range(16))  # 150 ms from first to last
+BURST = tuple(250 * MS + i * 1000 for i in range(16))
+DECODED = {"token_ns": (10 * MS,) * 16}
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict", "said"),
+    [
+        ({"arrivals_ns": EVERY_10_MS, "timings": DECODED}, Verdict.HELD, "94% of the decode time"),
+        ({"arrivals_ns": BURST, "timings": DECODED}, Verdict.BROKEN, "arrived in one burst: 16 pieces"),
+        ({"arrivals_ns": EVERY_10_MS}, Verdict.HELD, "60% of the time since the request"),
+        ({"arrivals_ns": BURST}, Verdict.BROKEN, "within 0% of its time since the request"),
+        ({"arrivals_ns": EVERY_10_MS, "token_ids": None}, Verdict.HELD, "60%"),
+        ({"arrivals_ns": (250 * MS,), "token_ids": None}, Verdict.BROKEN, "1 pieces"),
+        ({"arrivals_ns": None}, Verdict.NOT_RUN, "no streamed answer was long enough"),
+    ],
+)
+def test_a_burst_is_told_from_a_stream(
+    stream: Callable[..., Stream], more: dict[str, Any], verdict: Verdict, said: str
+) -> None:
+    found = spread_of([stream(TOKENS, **more)])
+    assert found.verdict is verdict
+    assert said in found.headline

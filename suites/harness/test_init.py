@@ -1,0 +1,116 @@
+"""`paritygate init`: what it writes is read back by `load`, and `verify` runs on it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from paritygate.cli import app
+from paritygate.init.draft import ENGINES, quoted
+from paritygate.policy import load
+
+ECHO = "import sys\nprint(sys.argv[1][: int(sys.argv[2])], end='')\n"
+
+
+def run(root: Path, *words: str, typed: str = "") -> tuple[int, str]:
+    told = CliRunner().invoke(app, ["init", "--root", str(root), *words], input=typed)
+    return told.exit_code, told.stdout + told.stderr
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "engine.py"
+    path.write_text(ECHO, encoding="utf-8")
+    return shlex.join([sys.executable, str(path), "{prompt}", "{max_tokens}"])
+
+
+def test_a_scripts_policy_verifies(tmp_path: Path, program: str) -> None:
+    status, said = run(
+        tmp_path,
+        "--yes",
+        "--engine",
+        "command",
+        "--model",
+        "toy",
+        "--command",
+        program,
+        "--prompt",
+        'Say "hé"\n\x7f',
+    )
+    assert status == 0, said
+    policy = load(tmp_path)
+    assert [case.prompt for case in policy.cases] == ['Say "hé"\n\x7f']
+    assert policy.arms["engine"].options["command"][-2:] == ["{prompt}", "{max_tokens}"]
+    told = CliRunner().invoke(app, ["verify", "--root", str(tmp_path)])
+    assert told.exit_code == 0, told.stdout
+    assert "IDENTICAL" in told.stdout
+
+
+def test_a_persons_answers_make_the_same(tmp_path: Path, program: str) -> None:
+    typed = f"command\ntoy\n{program}\nFirst prompt\nSecond prompt\n\n"
+    status, said = run(tmp_path, typed=typed)
+    assert status == 0, said
+    assert "a program that prints one answer" in said
+    policy = load(tmp_path)
+    assert [case.prompt for case in policy.cases] == ["First prompt", "Second prompt"]
+    assert policy.claims["repeatable"].arms == ("engine", "again")
+    assert "next: paritygate verify" in said
+
+
+def test_a_server_is_asked_whole_and_streamed(tmp_path: Path) -> None:
+    typed = "url\nhttp://127.0.0.1:9\nvllm\n\nMY_KEY\n\n\n\n"
+    status, said = run(tmp_path, typed=typed)
+    assert status == 0, said
+    policy = load(tmp_path)
+    options = policy.arms["engine"].options
+    assert options == {"url": "http://127.0.0.1:9", "dialect": "vllm", "api_key_env": "MY_KEY"}
+    assert policy.arms["streamed"].options == options | {"streamed": True}
+    assert policy.claims["streamed-is-whole"].cases == ("prompt-1", "prompt-2")
+
+
+def test_a_policy_that_exists_is_not_touched(tmp_path: Path, program: str) -> None:
+    path = tmp_path / "paritygate.toml"
+    path.write_text("mine", encoding="utf-8")
+    status, said = run(tmp_path, "--yes", "--engine", "command", "--model", "toy", "--command", program)
+    assert (status, path.read_text(encoding="utf-8")) == (2, "mine")
+    assert "exists already" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--engine", "unheard-of"], "no engine 'unheard-of': there are transformers"),
+        (["--engine", "transformers"], "--model is missing: with --yes nothing is asked"),
+        (["--engine", "server", "--model", "m"], "--command is missing"),
+        (["--engine", "url", "--dialect", "french"], "no dialect 'french': there are openai"),
+        (
+            ["--engine", "transformers", "--model", "m", "--url", "http://x"],
+            "--url says nothing about engine",
+        ),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
+    tmp_path: Path, words: list[str], why: str
+) -> None:
+    status, said = run(tmp_path, "--yes", *words)
+    assert status == 2
+    assert why in said
+    assert not (tmp_path / "paritygate.toml").exists()
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_every_engine_makes_a_policy_that_loads(tmp_path: Path, engine: str) -> None:
+    words = ["--yes", "--engine", engine]
+    words += ["--model", "/models/m.gguf"] if ENGINES[engine].model else []
+    words += ["--command", "serve {model} {port}"] if "command" in ENGINES[engine].asks else []
+    status, said = run(tmp_path, *words)
+    assert status == 0, said
+    assert load(tmp_path).arms["engine"].kind == ENGINES[engine].kind
+
+
+def test_values_are_toml() -> None:
+    assert quoted(["a", 1, True, "\x7f"]) == '["a", 1, true, "\\u007f"]'

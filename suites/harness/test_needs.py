@@ -1,0 +1,162 @@
+"""A claim that an arm cannot be held to is refused with line and key; one that is narrowed says so in its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paritygate.compare.identity import compare
+from paritygate.compare.narrowed import narrowed
+from paritygate.policy import PolicyError, load
+from paritygate.stream import Stream
+from paritygate.verdict import Verdict
+
+HEAD = """\
+schema = 1
+
+[checkpoint]
+name = "m"
+model = "m"
+sha256 = "00"
+
+[arms.text]
+kind = "http"
+details = false
+
+[arms.served]
+kind = "http"
+url = "http://127.0.0.1:1"
+
+[arms.printed]
+kind = "command"
+command = ["engine", "{prompt}"]
+output = "text"
+
+[arms.gguf]
+kind = "llama.cpp"
+
+[goldens]
+directory = "golden"
+
+[envelopes.e]
+kl_mean = 1.0
+kl_max = 1.0
+max_abs_logit = 1.0
+reason = "by hand"
+
+[[cases]]
+name = "greedy"
+max_tokens = 1
+prompt = "x"
+
+[[cases]]
+name = "drawn"
+max_tokens = 1
+prompt = "x"
+sampler = { temperature = 1.0 }
+"""
+LINE = len(HEAD.splitlines()) + 4
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Callable[[str], Path]:
+    (tmp_path / "golden").mkdir()
+    (tmp_path / "golden" / "cases.toml").write_text(
+        '[[case]]\nname = "g"\nmax_tokens = 1\nprompt = "x"\n', encoding="utf-8"
+    )
+
+    def write(claim: str) -> Path:
+        kind, arms, *rest = claim.splitlines()
+        (tmp_path / "paritygate.toml").write_text(
+            HEAD + "\n".join(["", "[claims.c]", kind, arms, *rest, ""]), encoding="utf-8"
+        )
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        (
+            'kind = "history"\narms = ["text"]\ncases = ["greedy"]',
+            "arm text (kind http, details off) cannot give token ids: a `history` claim recomputes",
+        ),
+        (
+            'kind = "history"\narms = ["gguf"]\ncases = ["greedy"]',
+            "arm gguf (kind llama.cpp) cannot give raw logits: a `history` claim",
+        ),
+        (
+            'kind = "envelope"\narms = ["gguf", "served"]\ncases = ["greedy"]\nenvelope = "e"',
+            "arm served (kind http, url http://127.0.0.1:1) cannot give teacher-forced logits",
+        ),
+        (
+            'kind = "cache"\narms = ["served"]\nrepeat = ["greedy"]',
+            "arm served (kind http, url http://127.0.0.1:1) cannot give a cold start",
+        ),
+        (
+            'kind = "cache"\narms = ["printed"]\nrepeat = ["greedy"]',
+            "arm printed (kind command, a command of its own, output text) cannot give the number of tokens",
+        ),
+        (
+            'kind = "golden"\narms = ["printed"]\nenvelope = "e"',
+            "cannot give logprobs: a `golden` claim with an `envelope` measures them; leave `envelope` out",
+        ),
+        (
+            'kind = "golden"\narms = ["text"]\npromise = "decided"',
+            "cannot give teacher-forced logits: a `decided` promise",
+        ),
+        (
+            'kind = "identity"\narms = ["text", "printed"]\ncases = ["greedy", "drawn"]',
+            "cannot give seeded answers: case drawn draws at random",
+        ),
+    ],
+)
+def test_a_claim_that_cannot_be_held_is_refused(
+    policy: Callable[[str], Path], claim: str, message: str
+) -> None:
+    with pytest.raises(PolicyError) as caught:
+        load(policy(claim))
+    assert str(caught.value).startswith(f"paritygate.toml:{LINE}: claims.c.arms: arm ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        'kind = "identity"\narms = ["text", "printed", "served"]\ncases = ["greedy"]',
+        'kind = "golden"\narms = ["printed"]',
+        'kind = "golden"\narms = ["gguf"]\npromise = "decided"\nenvelope = "e"',
+        'kind = "cache"\narms = ["text", "gguf"]\nrepeat = ["greedy"]',
+    ],
+)
+def test_a_claim_that_can_be_held_is_taken(policy: Callable[[str], Path], claim: str) -> None:
+    assert load(policy(claim)).claims["c"].arms
+
+
+def test_a_verdict_says_what_was_not_compared(stream: Callable[..., Stream]) -> None:
+    full = stream([5, 6])
+    text_only = stream([5, 6], arm="x", token_ids=None, prompt_token_ids=None, positions=None)
+    found = compare(full, text_only, floor=0.02)
+    assert found.verdict is Verdict.IDENTICAL
+    assert found.headline.endswith("(compared text, finish and usage; token ids are not given by x)")
+    bare = stream([5, 6], arm="y", token_ids=None, usage=None, finish_reason=None, finish_cause=None)
+    assert narrowed(full, bare) == (
+        "compared text and prompt tokens; token ids are not given by y; finish is not given by y; "
+        "usage is not given by y"
+    )
+    assert narrowed(full, full) == ""
+
+
+def test_texts_that_differ_show_both_top_two_where_tokens_are_only_spelled(
+    stream: Callable[..., Stream],
+) -> None:
+    ours = stream([5, 6, 7], token_ids=None, gaps=[1.0, 0.5, 1.0])
+    theirs = stream([5, 8, 7], token_ids=None, gaps=[1.0, 0.01, 1.0])
+    found = compare(ours, theirs, floor=0.02)
+    assert found.verdict is Verdict.DIVERGED
+    assert found.details["at"]["reference"]["token"] == "w6 "
+    assert found.details["at"]["candidate"]["gap"] == pytest.approx(0.01)
+    assert found.details["decided"] is False
