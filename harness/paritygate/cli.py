@@ -16,6 +16,7 @@ from paritygate.explain import NoEvidence, find, show
 from paritygate.gates.run import GATES, TIERS, applicable
 from paritygate.gates.run import verify as run_gates
 from paritygate.golden import cli as golden
+from paritygate.replay_cli import replay
 from paritygate.structure import cli as structure
 from paritygate.verdict import Check, Exit, Outcome
 
@@ -30,6 +31,7 @@ app = typer.Typer(help="Does every path still say the same thing, as fast as bef
 app.add_typer(golden.app, name="golden")
 app.add_typer(structure.app, name="structure")
 app.add_typer(bench.app, name="bench")
+app.command()(replay)
 
 console = Console()
 errors = Console(stderr=True)

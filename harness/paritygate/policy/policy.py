@@ -14,6 +14,7 @@ from paritygate.case import Case, load_cases
 from paritygate.policy.claims import Claim
 from paritygate.policy.table import Table
 from paritygate.structure.rules import StructurePolicy
+from paritygate.triage.settings import TriagePolicy
 
 
 class CheckpointPolicy(Table, frozen=True, kw_only=True):
@@ -84,6 +85,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     bench: BenchPolicy
     waivers: tuple[Waiver, ...]
     tables: frozenset[str]  # the sections that the file has
+    triage: TriagePolicy = TriagePolicy()
 
     def golden_cases(self, root: Path) -> tuple[Case, ...]:
         """The cases that have, or wait for, a golden. Raises CaseError."""
