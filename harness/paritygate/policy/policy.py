@@ -42,7 +42,8 @@ class GoldenPolicy(Table, frozen=True, kw_only=True):
     """Where goldens lie and what a stream must clear to become one.
 
     `margin_floor` is in logits; `noise_multiple` is how many times the largest difference between oracles the floor
-    must be at least. A policy without goldens has no directory; the floor still says which positions are decided.
+    must be at least. `repeats_alone` is how often one oracle must say the same to be admitted without a second one; 0
+    admits none. A policy without goldens has no directory; the floor still says which positions are decided.
     """
 
     directory: str = ""
@@ -50,6 +51,7 @@ class GoldenPolicy(Table, frozen=True, kw_only=True):
     noise_multiple: float = 100
     oracles: tuple[str, ...] = ("transformers", "mlx-lm")
     threads: tuple[int, ...] = (1, 2)
+    repeats_alone: int = 0
     reason: str = ""
 
 
