@@ -12,6 +12,7 @@ from rich.console import Console
 from paritygate import policy as policies
 from paritygate import report
 from paritygate.bench import cli as bench
+from paritygate.bisect.cli import bisect
 from paritygate.explain import NoEvidence, find, show
 from paritygate.gates.run import GATES, TIERS, applicable
 from paritygate.gates.run import verify as run_gates
@@ -32,6 +33,7 @@ app.add_typer(golden.app, name="golden")
 app.add_typer(structure.app, name="structure")
 app.add_typer(bench.app, name="bench")
 app.command()(replay)
+app.command()(bisect)
 
 console = Console()
 errors = Console(stderr=True)
