@@ -196,6 +196,19 @@ class Model:
 
     def logits(self, token_ids: Sequence[int]) -> np.ndarray:
         """Teacher-forced, one forward: float32 [tokens, vocabulary]."""
+        tokens = self._forwardable(token_ids)
+        return self._worker.call(lambda: self._engine.logits(tokens)).result()
+
+    def taps(self, token_ids: Sequence[int]) -> dict[str, np.ndarray]:
+        """The forward of `logits`, every block's array by name, in the order of the network: float32 [tokens, width].
+
+        Names: `embedding`; `layers.N.` with `attention_norm`, `attention`, `mlp_norm`, `mlp`; `norm`; `head`, which is
+        what `logits` returns. `attention` and `mlp` are the residual stream after that block.
+        """
+        tokens = self._forwardable(token_ids)
+        return self._worker.call(lambda: self._engine.taps(tokens)).result()
+
+    def _forwardable(self, token_ids: Sequence[int]) -> list[int]:
         tokens = [int(token) for token in token_ids]
         if not 0 < len(tokens) <= self.context_length:
             raise RequestError(
@@ -204,7 +217,7 @@ class Model:
                 param="token_ids",
             )
         validate(Request(prompt_token_ids=tuple(tokens)), self._vocabulary_size)
-        return self._worker.call(lambda: self._engine.logits(tokens)).result()
+        return tokens
 
     def reset_cache(self) -> None:
         """Drop every state of the prompt cache."""

@@ -214,6 +214,14 @@ class Engine:
         logits = self._model.logits(self._model.hidden(ids, self._model.new_caches()))
         return self._ops.read([self._ops.to_float32(logits)])[0][0]
 
+    def taps(self, tokens: Sequence[int]) -> dict[str, np.ndarray]:
+        """One forward of the tokens, every block's array by name, in order: float32 [tokens, width]; the head last."""
+        ids = self._ops.array(np.asarray([list(tokens)]))
+        named = list(self._model.blocks(ids, self._model.new_caches()))
+        named.append(("head", self._model.logits(named[-1][1])))
+        read = self._ops.read([self._ops.to_float32(array) for _, array in named])
+        return {name: array[0] for (name, _), array in zip(named, read, strict=True)}
+
     def close(self) -> None:
         self.finish_rows([*self._rows, *self._opened], FinishCause.CANCELLED)
         self._prompt_cache.clear()

@@ -12,6 +12,7 @@ from rich.console import Console
 from paritygate import policy as policies
 from paritygate import report
 from paritygate.bench import cli as bench
+from paritygate.bisect.cli import bisect
 from paritygate.conformance.cli import conformance_command
 from paritygate.explain import NoEvidence, find, show
 from paritygate.faults.cli import faults
@@ -19,6 +20,7 @@ from paritygate.gates.run import GATES, TIERS, applicable
 from paritygate.gates.run import verify as run_gates
 from paritygate.golden import cli as golden
 from paritygate.init.cli import init_command
+from paritygate.replay_cli import replay
 from paritygate.structure import cli as structure
 from paritygate.verdict import Check, Exit, Outcome
 
@@ -36,6 +38,8 @@ app.add_typer(bench.app, name="bench")
 app.command("faults")(faults)
 app.command("conformance")(conformance_command)
 app.command("init")(init_command)
+app.command()(replay)
+app.command()(bisect)
 
 console = Console()
 errors = Console(stderr=True)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
@@ -14,18 +15,46 @@ class NoEvidence(Exception):
     """A report that is not there, or has no such check; the message says what there is."""
 
 
+class _Reported(msgspec.Struct):
+    """What every check of a report has."""
+
+    name: str
+    outcome: str
+    verdict: str
+    headline: str
+    details: dict[str, Any]
+
+
+class _Report(msgspec.Struct):
+    checks: list[_Reported]
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    directory = path.parent
+    mend = f"run `paritygate verify --report {directory}` first"
+    try:
+        return msgspec.to_builtins(msgspec.json.decode(path.read_bytes(), type=_Report).checks)
+    except FileNotFoundError:
+        raise NoEvidence(f"{path}: there is no report: {mend}") from None
+    except OSError as error:
+        raise NoEvidence(f"{path}: cannot be read ({error.strerror})") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        what = " ".join(str(error).split())
+        raise NoEvidence(f"{path}: not a whole report of a run ({what}): {mend}") from error
+
+
 def find(report: Path, name: str) -> list[dict[str, Any]]:
     """The checks whose name is, or holds, `name`. Raises NoEvidence."""
-    path = report / "report.json" if report.is_dir() else report
-    try:
-        checks = json.loads(path.read_bytes())["checks"]
-    except (OSError, ValueError, KeyError) as error:
-        raise NoEvidence(f"{path}: not a report of a run: {error}") from error
+    path = report if report.is_file() or report.suffix == ".json" else report / "report.json"
+    checks = _read(path)
     exact = [check for check in checks if check["name"] == name]
     found = exact or [check for check in checks if name in check["name"]]
+    if not checks:
+        raise NoEvidence(f"{path}: the run ended before its first check: let it finish")
     if not found:
         names = ", ".join(check["name"] for check in checks[:12])
-        raise NoEvidence(f"{path}: no check's name holds {name!r}; there are {len(checks)}: {names} …")
+        more = " …" if len(checks) > 12 else ""
+        raise NoEvidence(f"{path}: no check's name holds {name!r}; there are {len(checks)}: {names}{more}")
     return found
 
 
@@ -38,7 +67,8 @@ def _side(side: dict[str, Any]) -> str:
     )
 
 
-def _diff(console: Console, blocks: list[dict[str, Any]]) -> None:
+def show_diff(console: Console, blocks: list[dict[str, Any]]) -> None:
+    """Aligned tokens, what is alike shortened to its end."""
     for block in blocks:
         ours = "".join(text for _, _, text in block["reference"])
         theirs = "".join(text for _, _, text in block["candidate"])
@@ -53,30 +83,67 @@ def _diff(console: Console, blocks: list[dict[str, Any]]) -> None:
             )
 
 
+def show_at(console: Console, index: Any, decided: Any, at: dict[str, Any]) -> None:
+    """The first difference: what each side says there, and how sure it is."""
+    words = {True: "decided", False: "a near-tie"}.get(decided, "margins not told")
+    console.print(f"  first difference at token {index}, {words}", highlight=False)
+    console.print(f"    reference  {_side(at['reference'])}", markup=False, highlight=False)
+    console.print(f"    candidate  {_side(at['candidate'])}", markup=False, highlight=False)
+
+
+def _triage(console: Console, told: dict[str, Any]) -> None:
+    console.print("  triage:", style="bold")
+    for finding in told.get("findings", ()):
+        console.print(f"    {finding}", markup=False, highlight=False)
+    for fork in (told.get("reanchor") or {}).get("forks", ()):
+        sides = [
+            "; ".join(f"{text!r} ({i}) {logprob:.4f}" for i, text, logprob in fork["top"][side])
+            for side in ("reference", "arm")
+        ]
+        gaps = " and ".join("not told" if gap is None else f"{gap:.4g}" for gap in fork["gaps"])
+        line = f"      fork at {fork['index']}: {sides[0] or fork['reference_id']} | {sides[1] or fork['arm_id']}"
+        console.print(f"{line} | gaps {gaps}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    for problem in told.get("problems", ()):
+        console.print(f"    not told: {problem}", style="yellow", markup=False, highlight=False)
+    for command in told.get("reproduce", ()):
+        # One line each, whatever the terminal's width: they are there to be copied.
+        console.print("  see it again: ", style="bold", end="")
+        console.print(command, markup=False, highlight=False, soft_wrap=True)
+
+
 def show(console: Console, check: dict[str, Any]) -> None:
     """Print one check for a person; evidence of a kind that is not known here follows as JSON."""
     console.print(f"[bold]{escape(check['name'])}[/]  {check['outcome']}  {check['verdict']}")
     console.print(f"  {check['headline']}", markup=False, highlight=False)
     details = dict(check["details"])
+    try:
+        _show_known(console, details)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        console.print(f"  the evidence is cut or of another version ({error!r}):", style="yellow")
+    for key, value in details.items():
+        console.print(f"  {key}: {json.dumps(value, ensure_ascii=False)}", markup=False, highlight=False)
+
+
+def _show_known(console: Console, details: dict[str, Any]) -> None:
+    """Prints and takes out what has a form of its own; what cannot be printed stays."""
     for cause in details.pop("causes", ()):
         console.print(f"  cause: {cause}", markup=False, highlight=False)
-    at = details.pop("at", None)
-    if at:
-        decided = {True: "decided", False: "a near-tie", None: "margins not told"}[
-            details.pop("decided", None)
-        ]
-        console.print(f"  first difference at token {details.pop('index', '?')}, {decided}", highlight=False)
-        console.print(f"    reference  {_side(at['reference'])}", markup=False, highlight=False)
-        console.print(f"    candidate  {_side(at['candidate'])}", markup=False, highlight=False)
+    if at := details.get("at"):
+        show_at(console, details.get("index", "?"), details.get("decided"), at)
+        for key in ("at", "index", "decided"):
+            details.pop(key, None)
     for side in ("reference", "candidate"):
-        if isinstance(told := details.pop(side, None), dict):
+        if isinstance(told := details.get(side), dict):
             console.print(f"  {side}: {told['arm']}", markup=False, highlight=False)
             console.print(f"    {told['text']!r}", markup=False, highlight=False)
-    if blocks := details.pop("diff", None):
+            details.pop(side)
+    if blocks := details.get("diff"):
         console.print("  tokens (- reference, + candidate):")
-        _diff(console, blocks)
+        show_diff(console, blocks)
+    details.pop("diff", None)
     if printed := details.pop("printed", ""):
         console.print("  it printed:")
         console.print(printed, style="dim", markup=False, highlight=False)
-    for key, value in details.items():
-        console.print(f"  {key}: {json.dumps(value, ensure_ascii=False)}", markup=False, highlight=False)
+    if isinstance(told := details.get("triage"), dict):
+        _triage(console, told)
+        details.pop("triage")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from tokenline.cache import LayerCache
@@ -20,6 +20,10 @@ class Model(Protocol):
 
     def hidden(self, ids: Array, caches: Sequence[LayerCache]) -> Array:
         """ids [B, T], the next tokens of every row -> the normed last hidden states [B, T, width]."""
+        ...
+
+    def blocks(self, ids: Array, caches: Sequence[LayerCache]) -> Iterator[tuple[str, Array]]:
+        """The forward that `hidden` runs, block by block, each array [B, T, width] by name; the last is `hidden`'s."""
         ...
 
     def logits(self, hidden: Array) -> Array:

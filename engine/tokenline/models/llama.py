@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -85,9 +85,17 @@ class _Layer:
         )
         self.nbytes = self._attention.nbytes + self._mlp.nbytes
 
-    def __call__(self, x: Array, cos: Array, sin: Array, mask: Any, cache: LayerCache) -> Array:
-        x = x + self._attention(self._norm(x), cos, sin, mask, cache)
-        return x + self._mlp(self._mlp_norm(x))
+    def blocks(
+        self, x: Array, cos: Array, sin: Array, mask: Any, cache: LayerCache
+    ) -> Iterator[tuple[str, Array]]:
+        """What each block leaves: a norm its output, attention and mlp the residual stream after them."""
+        normed = self._norm(x)
+        yield "attention_norm", normed
+        x = x + self._attention(normed, cos, sin, mask, cache)
+        yield "attention", x
+        normed = self._mlp_norm(x)
+        yield "mlp_norm", normed
+        yield "mlp", x + self._mlp(normed)
 
 
 class Llama:
@@ -117,13 +125,20 @@ class Llama:
         return [DenseCache(self._ops, c.num_key_value_heads, c.head_dim) for _ in self._layers]
 
     def hidden(self, ids: Array, caches: Sequence[LayerCache]) -> Array:
+        for _, x in self.blocks(ids, caches):  # noqa: B007  (the last one is the answer)
+            pass
+        return x
+
+    def blocks(self, ids: Array, caches: Sequence[LayerCache]) -> Iterator[tuple[str, Array]]:
         tokens = ids.shape[1]
         cos, sin = self._rope.at(caches[0].positions(tokens), tokens)
         mask = caches[0].mask(tokens)
         x = self._embedding(ids)
-        for layer, cache in zip(self._layers, caches, strict=True):
-            x = layer(x, cos, sin, mask, cache)
-        return self._norm(x)
+        yield "embedding", x
+        for index, (layer, cache) in enumerate(zip(self._layers, caches, strict=True)):
+            for block, x in layer.blocks(x, cos, sin, mask, cache):  # noqa: B020  (each block feeds the next)
+                yield f"layers.{index}.{block}", x
+        yield "norm", self._norm(x)
 
     def logits(self, hidden: Array) -> Array:
         return self._embedding.head(hidden) if self._head is None else self._head(hidden)

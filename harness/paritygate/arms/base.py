@@ -49,6 +49,19 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     aborts: bool = False  # an answer can be left early, and the arm tells how many are still under way
     forgets: bool = False  # it can be made to forget, at whatever cost: a restart will do
     seeds: bool = False  # a seed makes a random answer repeatable
+    layer_taps: bool = False  # `taps` tells what each block of one forward leaves
+
+
+class TappedArm(Protocol):
+    """An arm with the capability `layer_taps`."""
+
+    def taps(self, token_ids: tuple[int, ...]) -> dict[str, np.ndarray]:
+        """One forward, what each block leaves by name, in the network's order: float32 [tokens, width]. ArmError.
+
+        Names are compared between arms: `embedding`, `layers.N.attention_norm`, `layers.N.attention`,
+        `layers.N.mlp_norm`, `layers.N.mlp`, `norm`, `head`; an arm gives those that it can. `attention` and `mlp` are
+        the residual stream after that block.
+        """
 
 
 class Arm(Protocol):

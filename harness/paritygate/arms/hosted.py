@@ -164,6 +164,9 @@ class HostedArm:
     def logits(self, token_ids: tuple[int, ...], start: int) -> np.ndarray:
         return self._ask("logits", token_ids, start)
 
+    def taps(self, token_ids: tuple[int, ...]) -> dict[str, np.ndarray]:
+        return self._ask("taps", token_ids)
+
     def close(self) -> None:
         if self._link is not None:
             with contextlib.suppress(ArmError):

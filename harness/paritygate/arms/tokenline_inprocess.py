@@ -56,6 +56,7 @@ class TokenlineArm:
         tells_cache=True,
         forgets=True,
         seeds=True,
+        layer_taps=True,
     )
 
     def __init__(self, name: str, options: TokenlineOptions, model: str) -> None:
@@ -127,6 +128,13 @@ class TokenlineArm:
 
     def logits(self, token_ids: tuple[int, ...], start: int) -> np.ndarray:
         return np.ascontiguousarray(self._model.logits(list(token_ids))[start:])
+
+    def taps(self, token_ids: tuple[int, ...]) -> dict[str, np.ndarray]:
+        try:
+            return self._model.taps(list(token_ids))
+        except (AttributeError, self._refusal) as error:
+            # A revision from before there were taps, or a family without them.
+            raise ArmError(f"arm {self.name}: this engine tells no layers: {error}") from error
 
     def close(self) -> None:
         if self._model is not None:

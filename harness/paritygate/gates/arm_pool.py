@@ -11,6 +11,7 @@ from paritygate.arms.base import Arm, ArmError
 from paritygate.arms.hosted import HostedArm
 from paritygate.arms.registry import arm_class, make_arm
 from paritygate.policy import Policy
+from paritygate.triage.budget import Allowance
 
 
 class ArmPool:
@@ -21,6 +22,7 @@ class ArmPool:
         self._locks = {name: threading.Lock() for name in policy.arms}
         self._open: dict[str, Arm] = {}
         self._closed = False
+        self.allowance = Allowance(policy.triage.checks)  # a run has one pool
 
     def _start(self, name: str) -> Arm:
         if self._closed:

@@ -21,6 +21,8 @@ from paritygate.gates.lanes import side_by_side
 from paritygate.gates.replies import check_of, could_not_run, unless_unsteady
 from paritygate.policy import CacheClaim, Policy
 from paritygate.stream import Stream
+from paritygate.triage.divergence import Divergence
+from paritygate.triage.triage import Triage
 from paritygate.verdict import Check, Outcome, Verdict
 
 GATE = "cache"
@@ -155,12 +157,13 @@ def _checks(
 ) -> Iterator[Check]:
     prefix = f"cache/{claim_name}/{arm_name}"
     found_any = False
+    triage = Triage(policy, arms, progress)
     try:
         with arms.use(arm_name) as arm:
             for scenario in scenarios(claim, cases, arm):
                 found_any = True
                 progress(f"cache: {arm_name} {scenario.name}")
-                yield from _scenario_checks(prefix, scenario, arm, policy.goldens.margin_floor)
+                yield from _scenario_checks(prefix, scenario, arm, policy.goldens.margin_floor, triage)
     except ArmError as error:
         arms.drop(arm_name)
         yield could_not_run(GATE, f"{prefix}/setup", error)
@@ -170,7 +173,9 @@ def _checks(
         yield Check(GATE, f"{prefix}/setup", Outcome.FAIL, Verdict.NOT_RUN, what)
 
 
-def _scenario_checks(prefix: str, scenario: Scenario, arm: Arm, floor: float) -> Iterator[Check]:
+def _scenario_checks(
+    prefix: str, scenario: Scenario, arm: Arm, floor: float, triage: Triage
+) -> Iterator[Check]:
     started = time.monotonic()
     try:
         cold, before, hits = _played(arm, scenario)
@@ -179,7 +184,18 @@ def _scenario_checks(prefix: str, scenario: Scenario, arm: Arm, floor: float) ->
         return
     for label, hit in zip(scenario.hits, hits, strict=True):
         found = _judged(arm, scenario, cold, before, hit, floor)
-        yield check_of(GATE, f"{prefix}/{scenario.name}/{label}", found, seconds=time.monotonic() - started)
+        check = check_of(GATE, f"{prefix}/{scenario.name}/{label}", found, seconds=time.monotonic() - started)
+        divergence = Divergence(
+            case=scenario.asked,
+            arm=arm.name,
+            reference=cold,
+            candidate=hit,
+            cached=True,
+            before=scenario.before,
+            floor=floor,
+            index=found.details.get("index"),
+        )
+        yield triage.of(check, divergence, held=arm)
         started = time.monotonic()
 
 

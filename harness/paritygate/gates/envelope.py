@@ -17,6 +17,8 @@ from paritygate.gates.lanes import side_by_side
 from paritygate.gates.replies import check_of, could_not_run
 from paritygate.golden.store import Golden, GoldenError, Store
 from paritygate.policy import Envelope, EnvelopeClaim, Policy
+from paritygate.triage.divergence import Divergence
+from paritygate.triage.triage import Triage
 from paritygate.verdict import Check, Outcome, Verdict
 
 GATE = "envelope"
@@ -124,8 +126,20 @@ def run(
             yield from side_by_side(
                 [partial(_collect, arm, goldens, pool, logits, normalised, progress) for arm in claim.arms]
             )
+            triage = Triage(policy, pool, progress)
             for golden in goldens:
                 case, started = golden.case.name, time.monotonic()
                 sides = [logits[arm, case] for arm in claim.arms]
                 envelope = policy.envelopes[claim.envelope]
-                yield _judge(f"envelope/{name}/{case}", sides, envelope, normalised, started)
+                check = _judge(f"envelope/{name}/{case}", sides, envelope, normalised, started)
+                divergence = Divergence(
+                    case=golden.case,
+                    arm=claim.arms[1],
+                    reference=golden.as_stream(),
+                    candidate=None,
+                    against=claim.arms[0],
+                    envelope=envelope,
+                    floor=policy.goldens.margin_floor,
+                    index=check.details.get("kl_max_at"),
+                )
+                yield triage.of(check, divergence)

@@ -22,6 +22,8 @@ from paritygate.golden.store import Golden, GoldenError, Store
 from paritygate.golden.survey import survey
 from paritygate.policy import GoldenClaim, Policy
 from paritygate.stream import Stream
+from paritygate.triage.divergence import Divergence
+from paritygate.triage.triage import Triage, witness_of
 from paritygate.verdict import Check, Outcome, Verdict
 
 GATE = "golden"
@@ -75,12 +77,15 @@ def judge(arm: Arm, golden: Golden, policy: Policy) -> tuple[Comparison, Stream]
 class _Replay:
     """One claim on one arm: a check for every golden, and one for how near the logprobs are."""
 
-    def __init__(self, policy: Policy, store: Store, claim: GoldenClaim, name: str, arms: ArmPool) -> None:
+    def __init__(
+        self, policy: Policy, store: Store, claim: GoldenClaim, name: str, arms: ArmPool, triage: Triage
+    ) -> None:
         self.policy = policy
         self.store = store
         self.claim = claim
         self.name = name
         self.arms = arms
+        self.triage = triage
 
     def checks(self, cases: tuple[str, ...], progress: Callable[[str], None]) -> Iterator[Check]:
         distances: dict[str, float] = {}
@@ -116,7 +121,7 @@ class _Replay:
             distance = logprob_distance(golden.as_stream(), stream)
             if distance is not None and found.verdict is Verdict.IDENTICAL:
                 distances[case] = distance
-            yield check_of(
+            check = check_of(
                 GATE,
                 check_name,
                 found,
@@ -127,10 +132,23 @@ class _Replay:
                 counters=stream.counters,
                 manifests={self.name: stream.manifest},
             )
+            yield self.triage.of(check, self._divergence(golden, stream, found))
         if self.claim.envelope:
             yield self._distance_check(distances)
         if work := work_of(streams):
             yield check_of(GATE, f"golden/{self.name}/work", work, seconds=0.0, passing=(Verdict.HELD,))
+
+    def _divergence(self, golden: Golden, stream: Stream, found: Comparison) -> Divergence:
+        return Divergence(
+            case=golden.case,
+            arm=self.name,
+            reference=golden.as_stream(),
+            candidate=stream,
+            witness=witness_of(self.policy, self.name, self.claim.arms),
+            envelope=self.policy.envelopes.get(self.claim.envelope),
+            floor=self.policy.goldens.margin_floor,
+            index=found.details.get("index"),
+        )
 
     def _distance_check(self, distances: dict[str, float]) -> Check:
         limit = self.policy.envelopes[self.claim.envelope].max_abs_logit
@@ -162,8 +180,9 @@ def replays(
     store = Store(root / policy.goldens.directory)
     every = tuple(case.name for case in policy.golden_cases(root))
     with pool_of(policy, arms) as pool:
+        triage = Triage(policy, pool, progress)
         jobs = [
-            (_Replay(policy, store, claim, arm, pool), claim.cases or every)
+            (_Replay(policy, store, claim, arm, pool, triage), claim.cases or every)
             for claim in claims
             for arm in claim.arms
         ]

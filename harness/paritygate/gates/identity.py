@@ -18,6 +18,8 @@ from paritygate.gates.lanes import Job, side_by_side
 from paritygate.gates.replies import check_of, could_not_run, unless_unsteady
 from paritygate.policy import IdentityClaim, Policy
 from paritygate.stream import Stream
+from paritygate.triage.divergence import Divergence
+from paritygate.triage.triage import Triage
 from paritygate.verdict import Check, Outcome, Verdict
 
 GATE = "identity"
@@ -50,7 +52,14 @@ def _collect(
 
 
 def _judge(
-    claim: str, first: str, other: str, case: Case, answers: _Answers, policy: Policy, arms: ArmPool
+    claim: str,
+    first: str,
+    other: str,
+    case: Case,
+    answers: _Answers,
+    policy: Policy,
+    arms: ArmPool,
+    triage: Triage,
 ) -> Check:
     name, started = f"identity/{claim}/{other}/{case.name}", time.monotonic()
     for side in (first, other):
@@ -68,7 +77,7 @@ def _judge(
                     found = unless_unsteady(found, arm, case, stream, floor=floor)
     except ArmError as error:
         return could_not_run(GATE, name, error)
-    return check_of(
+    check = check_of(
         GATE,
         name,
         found,
@@ -76,6 +85,16 @@ def _judge(
         manifests={first: reference.manifest, other: candidate.manifest},
         counters={first: reference.counters, other: candidate.counters},
     )
+    divergence = Divergence(
+        case=case,
+        arm=other,
+        reference=reference,
+        candidate=candidate,
+        against=first,
+        floor=floor,
+        index=found.details.get("index"),
+    )
+    return triage.of(check, divergence)
 
 
 def _arrivals(claim: str, arm: str, cases: list[Case], answers: _Answers) -> Check:
@@ -109,11 +128,12 @@ def run(
                 )
             jobs += [partial(_collect, arm, cases, pool, collected[name], progress) for arm in claim.arms]
         yield from side_by_side(jobs)
+        triage = Triage(policy, pool, progress)
         for name, claim in claims.items():
             cases = [every[case] for case in claim.cases]
             for arm in claim.arms[1:]:
                 for case in cases:
-                    yield _judge(name, claim.arms[0], arm, case, collected[name], policy, pool)
+                    yield _judge(name, claim.arms[0], arm, case, collected[name], policy, pool, triage)
             for arm in claim.arms:
                 if policy.arms[arm].options.get("streamed"):
                     yield _arrivals(name, arm, cases, collected[name])

@@ -6,8 +6,8 @@ import datetime
 import itertools
 
 from paritygate.case import Case
+from paritygate.golden.golden import GOLDEN_SCHEMA, Golden, OracleRun, Provenance
 from paritygate.golden.oracles import OracleAnswer
-from paritygate.golden.store import GOLDEN_SCHEMA, Golden, OracleRun, Provenance
 from paritygate.policy import GoldenPolicy
 from paritygate.stream import Position
 
@@ -41,14 +41,62 @@ def _disagreement(first: OracleAnswer, other: OracleAnswer) -> str:
     return ""
 
 
+def _margin(answer: OracleAnswer) -> float:
+    return min((position.margin or 0.0 for position in answer.positions), default=0.0)
+
+
+def _runs(answers: list[OracleAnswer], differences: list[float]) -> tuple[OracleRun, ...]:
+    """One entry for each oracle and thread count, its repeats counted."""
+    runs: dict[tuple[str, int], OracleRun] = {}
+    for answer, difference in zip(answers, differences, strict=True):
+        before = runs.get((answer.oracle, answer.threads))
+        runs[answer.oracle, answer.threads] = OracleRun(
+            oracle=answer.oracle,
+            dtype="float32",
+            threads=answer.threads,
+            versions=answer.versions,
+            max_difference=max(difference, before.max_difference if before else 0.0),
+            repeats=before.repeats + 1 if before else 1,
+            min_margin=min(_margin(answer), before.min_margin or 0.0) if before else _margin(answer),
+        )
+    return tuple(runs.values())
+
+
+def oracles_admitted(policy: GoldenPolicy, chosen: tuple[str, ...]) -> int:
+    """How often each of the chosen oracles must answer. Raises NotAdmitted where the policy admits no such choice."""
+    for oracle in chosen:
+        if oracle not in policy.oracles:
+            raise NotAdmitted(f"the policy has no oracle {oracle!r}: there are {', '.join(policy.oracles)}")
+    if len(set(chosen)) >= 2:
+        return 1
+    if policy.repeats_alone < 2:
+        raise NotAdmitted(
+            f"one oracle alone is not admitted: choose two of {', '.join(policy.oracles)}, or let the policy say how "
+            f"often one must repeat itself ([goldens] repeats_alone, 2 or more)"
+        )
+    return policy.repeats_alone
+
+
 def admit(
-    case: Case, answers: list[OracleAnswer], policy: GoldenPolicy, *, weights_sha256: str, machine: str
+    case: Case,
+    answers: list[OracleAnswer],
+    policy: GoldenPolicy,
+    *,
+    weights_sha256: str,
+    machine: str,
+    oracles: tuple[str, ...] = (),
 ) -> Golden:
-    """The golden of a case. Raises NotAdmitted with the first reason that speaks against it."""
-    wanted = {(oracle, threads) for oracle in policy.oracles for threads in policy.threads}
+    """The golden of a case, by the policy's oracles or those chosen. Raises NotAdmitted, the first reason."""
+    oracles = oracles or policy.oracles
+    repeats = oracles_admitted(policy, oracles)
+    wanted = {(oracle, threads) for oracle in oracles for threads in policy.threads}
     given = {(answer.oracle, answer.threads) for answer in answers}
     if missing := wanted - given:
         raise NotAdmitted(f"no answer of {', '.join(f'{o} with {t} thread(s)' for o, t in sorted(missing))}")
+    for oracle, threads in sorted(wanted):
+        times = sum((answer.oracle, answer.threads) == (oracle, threads) for answer in answers)
+        if times < repeats:
+            raise NotAdmitted(f"{oracle} with {threads} thread(s) answered {times} of {repeats} times")
     first = answers[0]
     if not first.positions:
         raise NotAdmitted("the answer is empty")
@@ -79,19 +127,10 @@ def admit(
         text=first.text,
         finish_reason=first.finish_reason,
         finish_cause=first.finish_cause,
-        min_margin=min(p.margin or 0.0 for answer in answers for p in answer.positions),
+        min_margin=min(_margin(answer) for answer in answers),
         provenance=Provenance(
             recorded=datetime.datetime.now(datetime.UTC).date().isoformat(),
-            runs=tuple(
-                OracleRun(
-                    oracle=answer.oracle,
-                    dtype="float32",
-                    threads=answer.threads,
-                    versions=answer.versions,
-                    max_difference=difference,
-                )
-                for answer, difference in zip(answers, differences, strict=True)
-            ),
+            runs=_runs(answers, differences),
             weights_sha256=weights_sha256,
             tokenizer_hash=first.tokenizer_hash,
             template_hash=first.template_hash,

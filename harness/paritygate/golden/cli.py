@@ -1,8 +1,9 @@
-"""`paritygate golden`: record, accept and replay goldens, and say how they stand."""
+"""`paritygate golden`: record, review, accept, reject and replay goldens, and say how they stand."""
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,19 +14,27 @@ from rich.console import Console
 from paritygate import policy as policies
 from paritygate.case import Case
 from paritygate.gates import golden as gate
+from paritygate.golden.layers import REFERENCE, layer_of
 from paritygate.golden.oracles import OracleError
 from paritygate.golden.record import record
-from paritygate.golden.store import Acceptance, Golden, GoldenError, Store
-from paritygate.golden.survey import survey
+from paritygate.golden.review import review, show_pending
+from paritygate.golden.store import Acceptance, GoldenError, NotWritten, Store
+from paritygate.golden.survey import Survey, labelled, survey
 from paritygate.policy import GoldenClaim, Policy
 from paritygate.verdict import Check, Exit, Outcome, exit_code
 
-app = typer.Typer(help="Record, accept and replay goldens.", no_args_is_help=True)
+app = typer.Typer(help="Record, review and replay goldens.", no_args_is_help=True)
 console = Console()
 errors = Console(stderr=True)
 
 Root = Annotated[Path, typer.Option(help="The repository under test.", file_okay=False, exists=True)]
 Names = Annotated[list[str] | None, typer.Argument(help="Cases; all of them unless given.")]
+Layer = Annotated[
+    str,
+    typer.Option(
+        help="A machine key, or a glob over them; the layer in which a case is pending unless given."
+    ),
+]
 
 
 def _stop(what: str, code: Exit) -> typer.Exit:
@@ -53,16 +62,56 @@ def _chosen(names: list[str] | None, cases: tuple[Case, ...]) -> list[Case]:
     return [known[name] for name in names] if names else list(cases)
 
 
+def _refused(error: GoldenError) -> typer.Exit:
+    return _stop(str(error), Exit.COULD_NOT_RUN if isinstance(error, NotWritten) else Exit.USAGE)
+
+
+def _waiting(store: Store, names: list[str] | None, layer: str) -> list[tuple[str, str]]:
+    """(layer, case) of what is pending, or of the names given."""
+    try:
+        only = layer_of(layer) if layer else None
+        if names:
+            found = [(store.waiting(name, only), name) for name in names]
+        else:
+            layers = store.layers() if only is None else (only,)
+            found = [(one, name) for one in layers for name in store.names(pending=True, layer=one)]
+    except GoldenError as error:
+        raise _refused(error) from None
+    if not found:
+        raise _stop("nothing is pending: record first", Exit.USAGE)
+    return found
+
+
+def _each(waiting: list[tuple[str, str]], done: str, act: Callable[[str, str], Path]) -> None:
+    for layer, name in waiting:
+        try:
+            console.print(f"{done} {act(layer, name)}", markup=False, highlight=False, soft_wrap=True)
+        except GoldenError as error:
+            raise _refused(error) from None
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
 @app.command("record")
 def record_command(
     names: Names = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="The .gguf file or directory, where the policy has an alias.")
     ] = None,
+    oracle: Annotated[
+        list[str] | None, typer.Option(help="Only this oracle of the policy's; repeatable.")
+    ] = None,
+    layer: Annotated[
+        str,
+        typer.Option(help="A machine key or a glob that holds for this machine; every machine unless given."),
+    ] = REFERENCE,
     root: Root = Path(),
 ) -> None:
     """Ask the oracles; what they agree on waits beside the accepted goldens. Takes minutes."""
     policy, store, cases = _opened(root)
+    chosen = _chosen(names, cases)
     path = checkpoint or root / policy.checkpoint.location
     if not (path.is_file() or (path / "config.json").is_file()):
         raise _stop(
@@ -71,10 +120,11 @@ def record_command(
         )
     try:
         results = record(
-            policy, store, _chosen(names, cases), path.resolve(), lambda line: console.print(line)
-        )
+            policy, store, chosen, path.resolve(), lambda line: console.print(line, markup=False),
+            layer=layer_of(layer), oracles=tuple(oracle or ()),
+        )  # fmt: skip
     except GoldenError as error:
-        raise _stop(str(error), Exit.USAGE) from None
+        raise _refused(error) from None
     except OracleError as error:
         raise _stop(f"nothing was written: {error}", Exit.COULD_NOT_RUN) from None
     for result in results:
@@ -92,63 +142,84 @@ def record_command(
 
 @app.command()
 def status(root: Root = Path()) -> None:
-    """Say which goldens are accepted, pending, missing, orphaned, stale, broken or never replayed."""
+    """Say which goldens are accepted, in which layer, and which are pending, missing, orphaned, stale or broken."""
     policy, store, _ = _opened(root)
     found = survey(policy, root)
-    console.print(f"{len(found.accepted)} accepted, {found.tokens} tokens; {len(found.pending)} pending")
-    for name in found.pending:
-        _show_pending(store, name)
+    console.print(f"{len(found.accepted)} accepted, {found.tokens} tokens here; {len(found.pending)} pending")
+    if len(found.layers) > 1 or not found.accepted:
+        console.print(f"this machine is {found.machine}", markup=False, highlight=False, soft_wrap=True)
+    for layer in found.layers:
+        _show_layer(found, layer)
+    for layer in store.layers():
+        for name in store.names(pending=True, layer=layer):
+            _show_pending(store, layer, name, policy.goldens.margin_floor)
     for fault in found.faults:
-        console.print(fault, style="red", markup=False, highlight=False)
+        console.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(Exit.GATE_FAILED if found.faults else Exit.PASS)
 
 
-def _provenance(golden: Golden) -> str:
-    runs = ", ".join(f"{run.oracle} {run.dtype}, {run.threads} thread(s)" for run in golden.provenance.runs)
-    return f"{runs}; smallest margin {golden.min_margin:.4f}"
+def _show_layer(found: Survey, layer: str) -> None:
+    names = found.layers[layer]
+    here = [name for name in names if found.resolved.get(name) == layer]
+    line = f"  {layer}: {len(names)} accepted, {len(here)} of them hold here"
+    if layer != REFERENCE and names:
+        line += f" ({', '.join(names)})"
+    elif len(here) < len(names):
+        line += f" (overridden: {', '.join(name for name in names if name not in here)})"
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _show_pending(store: Store, name: str) -> None:
+def _show_pending(store: Store, layer: str, name: str, floor: float) -> None:
     try:
-        pending = store.load(name, pending=True)
-        accepted = store.load(name) if name in store.names() else None
+        pending = store.load(name, pending=True, layer=layer)
+        there = store.path(name, layer=layer).is_file()
+        accepted = store.load(name, layer=layer) if there else None
     except GoldenError as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
+        console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
         return
+    console.print(f"pending {labelled(layer, name)}", style="bold", markup=False, highlight=False)
+    show_pending(console, pending, accepted, floor)
+
+
+@app.command("review")
+def review_command(names: Names = None, layer: Layer = "", root: Root = Path()) -> None:
+    """Decide on pending goldens one after the other: accept, reject, skip, quit."""
+    policy, store, _ = _opened(root)
+    waiting = _waiting(store, names, layer)
+    try:
+        told = review(store, waiting, console, today=_today(), floor=policy.goldens.margin_floor)
+    except GoldenError as error:
+        raise _refused(error) from None
+    except KeyboardInterrupt:
+        raise _stop("interrupted: what was not decided is still pending", Exit.INCONCLUSIVE) from None
     console.print(
-        f"[bold]{name}[/] ({len(pending.token_ids)} tokens; {_provenance(pending)})", highlight=False
+        f"{len(told.accepted)} accepted, {len(told.rejected)} rejected, {len(told.left)} still pending",
+        highlight=False,
     )
-    if accepted is None:
-        console.print(f"  new: {pending.text!r}", markup=False, highlight=False)
-    elif accepted.text != pending.text or accepted.token_ids != pending.token_ids:
-        console.print(f"  - {accepted.text!r}", style="red", markup=False, highlight=False)
-        console.print(f"  + {pending.text!r}", style="green", markup=False, highlight=False)
-    elif accepted.provenance != pending.provenance:
-        console.print("  the same tokens; the provenance differs:", highlight=False)
-        before, after = (msgspec.to_builtins(golden.provenance) for golden in (accepted, pending))
-        for key in after:
-            if before[key] != after[key]:
-                console.print(f"  {key}: {before[key]} -> {after[key]}", markup=False, highlight=False)
 
 
 @app.command()
 def accept(
     reason: Annotated[str, typer.Option(help="Why these are right.")],
     names: Names = None,
+    layer: Layer = "",
     root: Root = Path(),
 ) -> None:
-    """Make pending goldens the accepted ones."""
+    """Make pending goldens the accepted ones of their layer."""
     _, store, _ = _opened(root)
-    waiting = store.names(pending=True)
-    chosen = names or list(waiting)
-    if not chosen:
-        raise _stop("nothing is pending: record first", Exit.USAGE)
-    acceptance = Acceptance(date=datetime.datetime.now(datetime.UTC).date().isoformat(), reason=reason)
-    for name in chosen:
-        try:
-            console.print(f"accepted {store.accept(name, acceptance)}", highlight=False)
-        except GoldenError as error:
-            raise _stop(str(error), Exit.USAGE) from None
+    acceptance = Acceptance(date=_today(), reason=reason)
+    _each(_waiting(store, names, layer), "accepted", lambda one, name: store.accept(name, acceptance, one))
+
+
+@app.command()
+def reject(
+    names: Annotated[list[str], typer.Argument(help="Pending cases.")],
+    layer: Layer = "",
+    root: Root = Path(),
+) -> None:
+    """Remove pending goldens; what is accepted stays."""
+    _, store, _ = _opened(root)
+    _each(_waiting(store, names, layer), "rejected", lambda one, name: store.reject(name, one))
 
 
 @app.command()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from paritygate.arms.hugging_face import weight_files, weights_hash
 from paritygate.case import Case
-from paritygate.golden.admission import NotAdmitted, admit
+from paritygate.golden.admission import NotAdmitted, admit, oracles_admitted
+from paritygate.golden.layers import REFERENCE, matches
 from paritygate.golden.oracles import OracleAnswer, run_oracle
 from paritygate.golden.store import GoldenError, Store, refuse_under_ci
-from paritygate.machine import this_machine
 from paritygate.policy import Policy
 
 
@@ -44,15 +44,31 @@ def sha256_of(checkpoint: Path) -> str:
 
 
 def record(
-    policy: Policy, store: Store, cases: Sequence[Case], checkpoint: Path, progress: Callable[[str], None]
+    policy: Policy,
+    store: Store,
+    cases: Sequence[Case],
+    checkpoint: Path,
+    progress: Callable[[str], None],
+    *,
+    layer: str = REFERENCE,
+    oracles: tuple[str, ...] = (),
 ) -> list[Recorded]:
-    """Ask the oracles and write pending goldens; other cases' files stay as they are.
+    """Ask the oracles (the policy's, or some of them) and write pending goldens; other cases' files stay as they are.
 
     Raises GoldenError, and OracleError where an oracle cannot run: then nothing was written.
     """
     refuse_under_ci("record a golden")
     if not cases:
         raise GoldenError("no case to record: nothing was done")
+    if not matches(layer, store.machine):
+        raise GoldenError(
+            f"{layer} does not hold for this machine ({store.machine}): record it where it does"
+        )
+    oracles = oracles or policy.goldens.oracles
+    try:
+        repeats = oracles_admitted(policy.goldens, oracles)
+    except NotAdmitted as why:
+        raise GoldenError(str(why)) from why
     weights = sha256_of(checkpoint)
     if weights != policy.checkpoint.sha256:
         raise GoldenError(
@@ -60,23 +76,25 @@ def record(
         )
     answers: dict[str, list[OracleAnswer]] = {case.name: [] for case in cases}
     with tempfile.TemporaryDirectory(prefix="paritygate-oracle-") as scratch:
-        for oracle in policy.goldens.oracles:
-            for threads in policy.goldens.threads:
+        for oracle in oracles:
+            for threads in [count for count in policy.goldens.threads for _ in range(repeats)]:
                 run = run_oracle(
                     oracle, cases, checkpoint=checkpoint, directory=Path(scratch), threads=threads
                 )
                 for number, answer in enumerate(run, 1):
                     answers[answer.case].append(answer)
                     progress(f"{oracle}, {threads} thread(s): {number}/{len(cases)} {answer.case}")
-    machine = this_machine().key
     results = []
     for case in cases:
         try:
-            golden = admit(case, answers[case.name], policy.goldens, weights_sha256=weights, machine=machine)
+            golden = admit(
+                case, answers[case.name], policy.goldens, weights_sha256=weights, machine=store.machine,
+                oracles=oracles,
+            )  # fmt: skip
         except NotAdmitted as why:
             results.append(Recorded(case.name, None, 0, 0.0, 0.0, str(why)))
             continue
         largest = max(run.max_difference for run in golden.provenance.runs)
-        path = store.write_pending(golden)
+        path = store.write_pending(golden, layer)
         results.append(Recorded(case.name, path, len(golden.token_ids), golden.min_margin, largest))
     return results

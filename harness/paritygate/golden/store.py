@@ -1,163 +1,101 @@
 """Goldens on disk: one JSON Lines file a case, the first line what was asked and who answered, then a line a token.
 
-A pending file lies beside the accepted one until it is accepted. Writing one case never touches another's file.
+A pending file lies beside the accepted one until it is accepted or rejected. Writing one case never touches another's
+file. `reference/` holds for every machine; `machines/KEY/` overrides it on machines whose key matches.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from paritygate.case import Case
-from paritygate.stream import Position, Stream, Usage
+from paritygate.golden.golden import (
+    GOLDEN_SCHEMA,
+    Acceptance,
+    Golden,
+    GoldenError,
+    OracleRun,
+    Provenance,
+    decode,
+    encode,
+    fault_of,
+)
+from paritygate.golden.layers import MACHINES, REFERENCE, most_specific
+from paritygate.machine import this_machine
 
-GOLDEN_SCHEMA = 1
-REFERENCE = "reference"  # the layer that holds for every machine
+__all__ = [
+    "ACCEPTED", "GOLDEN_SCHEMA", "PENDING", "REFERENCE", "Acceptance", "Golden", "GoldenError", "NotWritten",
+    "OracleRun", "Provenance", "Store", "decode", "encode", "fault_of", "refuse_under_ci",
+]  # fmt: skip
+
 ACCEPTED = ".jsonl"
 PENDING = ".pending.jsonl"
 
 
-class GoldenError(Exception):
-    """A golden that cannot be read or must not be written; the message names the file."""
-
-
-class OracleRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run that agreed. The difference is the largest of any reported logprob or margin from the first run's."""
-
-    oracle: str
-    dtype: str
-    threads: int
-    versions: dict[str, str]
-    max_difference: float
-
-
-class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Who computed a golden, from what, where, and how sure it is."""
-
-    recorded: str
-    runs: tuple[OracleRun, ...]
-    weights_sha256: str
-    tokenizer_hash: str
-    template_hash: str
-    machine: str
-    margin_floor: float
-
-
-class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
-    """When, and why, somebody let a golden in."""
-
-    date: str
-    reason: str
-
-
-class Golden(msgspec.Struct, frozen=True, kw_only=True):
-    """What the oracles agreed on for a case.
-
-    `positions` has one entry a token, and one more for the end-of-sequence token that ended the answer.
-    """
-
-    schema: int
-    case: Case
-    prompt_token_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]
-    text: str
-    finish_reason: str
-    finish_cause: str
-    min_margin: float
-    provenance: Provenance
-    acceptance: Acceptance | None = None
-    positions: tuple[Position, ...] = ()
-
-    def as_stream(self) -> Stream:
-        """The golden as a comparison sees it: the stream of the oracle that was recorded."""
-        first = self.provenance.runs[0]
-        return Stream(
-            case=self.case.name,
-            arm=f"golden ({first.oracle} {first.dtype})",
-            text=self.text,
-            prompt_token_ids=self.prompt_token_ids,
-            token_ids=self.token_ids,
-            positions=self.positions,
-            finish_reason=self.finish_reason,
-            finish_cause=self.finish_cause,
-            usage=Usage(
-                prompt_tokens=len(self.prompt_token_ids),
-                completion_tokens=len(self.token_ids),
-                total_tokens=len(self.prompt_token_ids) + len(self.token_ids),
-            ),
-        )
-
-
-def encode(golden: Golden) -> bytes:
-    """The file of a golden."""
-    header = msgspec.json.encode(msgspec.structs.replace(golden, positions=()))
-    return b"\n".join([header, *(msgspec.json.encode(position) for position in golden.positions)]) + b"\n"
-
-
-def decode(raw: bytes, *, at: str) -> Golden:
-    """The golden of a file's bytes. Raises GoldenError."""
-    first, _, rest = raw.partition(b"\n")
-    try:
-        schema = msgspec.json.decode(first, type=dict[str, Any]).get("schema")
-        if schema != GOLDEN_SCHEMA:
-            raise GoldenError(f"{at}: golden schema {schema!r}, this version reads {GOLDEN_SCHEMA}")
-        golden = msgspec.json.decode(first, type=Golden)
-        positions = tuple(
-            msgspec.json.decode(line, type=Position) for line in rest.splitlines() if line.strip()
-        )
-    except msgspec.MsgspecError as error:
-        raise GoldenError(f"{at}: not a golden: {error}") from error
-    golden = msgspec.structs.replace(golden, positions=positions)
-    if fault := fault_of(golden):
-        raise GoldenError(f"{at}: {fault}")
-    return golden
-
-
-def fault_of(golden: Golden) -> str:
-    """Why a golden proves nothing, "" if it is sound: what it says about itself must fit together."""
-    ended = golden.finish_cause == "Eos"
-    said = golden.positions[: len(golden.token_ids)]
-    if not golden.positions:
-        return "has no positions: nothing could be compared"
-    if len(golden.positions) != len(golden.token_ids) + ended:
-        return f"has {len(golden.positions)} positions for {len(golden.token_ids)} tokens: the file was cut"
-    if [position.token_id for position in said] != list(golden.token_ids):
-        return "its positions are not those of its tokens"
-    margins = [position.margin for position in golden.positions if position.margin is not None]
-    if len(margins) != len(golden.positions) or min(margins) < golden.provenance.margin_floor:
-        return f"a position's margin is missing or below the floor of {golden.provenance.margin_floor}"
-    if any("tokenline" in run.oracle for run in golden.provenance.runs):
-        return "was computed by the engine that it would judge"
-    if len({run.oracle for run in golden.provenance.runs}) < 2:
-        return "was agreed on by fewer than two oracles"
-    return ""
+class NotWritten(GoldenError):
+    """The disk did not take a golden; whatever was there before is there still."""
 
 
 class Store:
-    """The goldens of one checkpoint, in the reference layer below `directory`."""
+    """The goldens of one checkpoint below `directory`, as a machine sees them: this one unless its key is given."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, machine: str = "") -> None:
+        self.root = directory
         self.directory = directory / REFERENCE
+        self._machine = machine
 
-    def path(self, case: str, *, pending: bool = False) -> Path:
-        """Where a case's golden lies."""
-        return self.directory / f"{case}{PENDING if pending else ACCEPTED}"
+    @cached_property
+    def machine(self) -> str:
+        """The key of the machine that layers are chosen for."""
+        return self._machine or this_machine().key
 
-    def names(self, *, pending: bool = False) -> tuple[str, ...]:
-        """Names of the cases that have a file, sorted."""
-        waiting = {path.name.removesuffix(PENDING) for path in self.directory.glob(f"*{PENDING}")}
-        if pending:
-            return tuple(sorted(waiting))
-        every = (p.name.removesuffix(ACCEPTED) for p in self.directory.glob(f"*{ACCEPTED}"))
-        return tuple(sorted(name for name in every if not name.endswith(".pending")))
+    def layers(self) -> tuple[str, ...]:
+        """The reference layer, then every machine-keyed one that has a folder."""
+        keyed = sorted(path.name for path in (self.root / MACHINES).glob("*") if path.is_dir())
+        return (REFERENCE, *(f"{MACHINES}/{key}" for key in keyed))
 
-    def load(self, case: str, *, pending: bool = False) -> Golden:
-        """A golden from its file. Raises GoldenError."""
-        path = self.path(case, pending=pending)
+    def path(self, case: str, *, pending: bool = False, layer: str = REFERENCE) -> Path:
+        """Where a layer's golden of a case lies."""
+        return self.root / layer / f"{case}{PENDING if pending else ACCEPTED}"
+
+    def names(self, *, pending: bool = False, layer: str | None = None) -> tuple[str, ...]:
+        """Names of the cases that have a file, sorted; in any layer unless one is given."""
+        found: set[str] = set()
+        for one in self.layers() if layer is None else (layer,):
+            names = {path.name for path in (self.root / one).glob(f"*{ACCEPTED}")}
+            waiting = {name for name in names if name.endswith(PENDING)}
+            found |= {name.removesuffix(PENDING) for name in waiting} if pending else {
+                name.removesuffix(ACCEPTED) for name in names - waiting
+            }  # fmt: skip
+        return tuple(sorted(found))
+
+    def resolved(self, case: str) -> str | None:
+        """The layer whose accepted golden holds on this machine, None for none. Raises GoldenError on a tie."""
+        holding = [layer for layer in self.layers() if self.path(case, layer=layer).is_file()]
+        return most_specific(holding, self.machine, case)
+
+    def waiting(self, case: str, layer: str | None = None) -> str:
+        """The layer in which a case is pending. Raises GoldenError for none, and for several of which none is given."""
+        holding = [
+            one for one in self.layers() if self.path(case, pending=True, layer=one).is_file()
+            and layer in (None, one)
+        ]  # fmt: skip
+        if not holding:
+            where = f" in the layer {layer}" if layer else ""
+            raise GoldenError(f"{case} is not pending{where}: record it first")
+        if len(holding) > 1:
+            raise GoldenError(f"{case} is pending in {' and '.join(holding)}: say which with --layer KEY")
+        return holding[0]
+
+    def load(self, case: str, *, pending: bool = False, layer: str | None = None) -> Golden:
+        """A golden from its file: of the layer given, or the one that holds here. Raises GoldenError."""
+        if layer is None:
+            layer = self.waiting(case) if pending else self.resolved(case) or REFERENCE
+        path = self.path(case, pending=pending, layer=layer)
         try:
             raw = path.read_bytes()
         except OSError as error:
@@ -167,27 +105,38 @@ class Store:
             raise GoldenError(f"{path}: holds the golden of {golden.case.name}")
         return golden
 
-    def write_pending(self, golden: Golden) -> Path:
-        """Put a golden up for review. Raises GoldenError under CI, or where the disk does not take it."""
+    def write_pending(self, golden: Golden, layer: str = REFERENCE) -> Path:
+        """Put a golden up for review. Raises GoldenError under CI, NotWritten where the disk does not take it."""
         refuse_under_ci("record a golden")
-        return self._write(self.path(golden.case.name, pending=True), encode(golden))
+        return self._write(self.path(golden.case.name, pending=True, layer=layer), encode(golden))
 
-    def accept(self, case: str, acceptance: Acceptance) -> Path:
-        """Make a pending golden the accepted one. Raises GoldenError."""
+    def accept(self, case: str, acceptance: Acceptance, layer: str | None = None) -> Path:
+        """Make a pending golden the accepted one of its layer. Raises GoldenError."""
         refuse_under_ci("accept a golden")
         if not acceptance.reason.strip():
             raise GoldenError("a golden is accepted for a reason: give one")
-        golden = msgspec.structs.replace(self.load(case, pending=True), acceptance=acceptance)
-        path = self._write(self.path(case), encode(golden))
-        self.path(case, pending=True).unlink()
+        layer = self.waiting(case, layer)
+        golden = msgspec.structs.replace(self.load(case, pending=True, layer=layer), acceptance=acceptance)
+        path = self._write(self.path(case, layer=layer), encode(golden))
+        self.path(case, pending=True, layer=layer).unlink()
+        return path
+
+    def reject(self, case: str, layer: str | None = None) -> Path:
+        """Remove a pending golden, and nothing else; one that cannot be read may go too. Raises GoldenError."""
+        refuse_under_ci("reject a golden")
+        path = self.path(case, pending=True, layer=self.waiting(case, layer))
+        try:
+            path.unlink()
+        except OSError as error:
+            raise GoldenError(f"{path}: not removed: {error.strerror}") from error
         return path
 
     def _write(self, path: Path, raw: bytes) -> Path:
         # Whole or not at all: what was there stays until all of the new file is on the disk.
         temporary = ""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=self.directory, prefix=".writing-")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
             with os.fdopen(descriptor, "wb") as file:
                 file.write(raw)
                 file.flush()
@@ -197,7 +146,7 @@ class Store:
         except OSError as error:
             if temporary:
                 Path(temporary).unlink(missing_ok=True)
-            raise GoldenError(f"{path}: not written, nothing was changed: {error.strerror}") from error
+            raise NotWritten(f"{path}: not written, nothing was changed: {error.strerror}") from error
         return path
 
 

@@ -18,13 +18,14 @@ from paritygate.policy.needs import CASE_FIELDS, described, envelope_of, lacking
 from paritygate.policy.policy import ArmPolicy, CheckpointPolicy, Envelope, GoldenPolicy, Policy, Waiver
 from paritygate.policy.reader import PolicyError, Reader
 from paritygate.structure.rules import StructurePolicy
+from paritygate.triage.settings import TriagePolicy
 
 POLICY_SCHEMA = 1
 POLICY_FILE = "paritygate.toml"
 
 SECTIONS = (
     "schema", "checkpoint", "arms", "goldens", "claims", "envelopes", "cases", "structure", "bench", "faults",
-    "waivers",
+    "waivers", "triage",
 )  # fmt: skip
 
 
@@ -123,6 +124,7 @@ def load(root: Path) -> Policy:
         faults=reader.take(("faults",), reader.table("faults"), FaultsPolicy),
         waivers=reader.take(("waivers",), document.get("waivers", []), tuple[Waiver, ...]),
         tables=frozenset(document),
+        triage=reader.take(("triage",), reader.table("triage"), TriagePolicy),
     )
     for table, key in (("goldens", "directory"), ("checkpoint", "sha256")):
         if "goldens" in document and not getattr(getattr(policy, table), key):

@@ -15,6 +15,7 @@ from paritygate.faults.settings import FaultsPolicy
 from paritygate.policy.claims import Claim
 from paritygate.policy.table import Table
 from paritygate.structure.rules import StructurePolicy
+from paritygate.triage.settings import TriagePolicy
 
 
 class CheckpointPolicy(Table, frozen=True, kw_only=True):
@@ -42,7 +43,8 @@ class GoldenPolicy(Table, frozen=True, kw_only=True):
     """Where goldens lie and what a stream must clear to become one.
 
     `margin_floor` is in logits; `noise_multiple` is how many times the largest difference between oracles the floor
-    must be at least. A policy without goldens has no directory; the floor still says which positions are decided.
+    must be at least. `repeats_alone` is how often one oracle must say the same to be admitted without a second one; 0
+    admits none. A policy without goldens has no directory; the floor still says which positions are decided.
     """
 
     directory: str = ""
@@ -50,6 +52,7 @@ class GoldenPolicy(Table, frozen=True, kw_only=True):
     noise_multiple: float = 100
     oracles: tuple[str, ...] = ("transformers", "mlx-lm")
     threads: tuple[int, ...] = (1, 2)
+    repeats_alone: int = 0
     reason: str = ""
 
 
@@ -86,6 +89,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     faults: FaultsPolicy
     waivers: tuple[Waiver, ...]
     tables: frozenset[str]  # the sections that the file has
+    triage: TriagePolicy = TriagePolicy()
 
     def golden_cases(self, root: Path) -> tuple[Case, ...]:
         """The cases that have, or wait for, a golden. Raises CaseError."""

@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from paritygate.report import plots
+from paritygate.report.depth import depth_plot
 from paritygate.report.headline import ORDER, WORDS, advice, by_gate, counts, headline, worst_first
 from paritygate.run import Run
 from paritygate.verdict import Check, Exit, Outcome
@@ -23,10 +24,12 @@ STATES = {
 }
 # Tokens of context kept on each side of a difference; longer agreement is folded to a count.
 CONTEXT = 10
+# Forks of a re-anchored answer that are drawn; the rest is counted.
+FORKS = 6
 # Evidence that the page draws or says elsewhere; whatever else a check holds is shown as it is.
 DRAWN = {
     "diff", "at", "figures", "violations", "places", "why", "kind", "planted", "dead", "unresolved", "manifests",
-    "reference", "candidate", "causes", "counters",
+    "reference", "candidate", "causes", "counters", "triage", "reanchored",
 }  # fmt: skip
 
 
@@ -91,11 +94,29 @@ def _check(check: Check) -> dict[str, Any]:
         "unresolved": details.get("unresolved") or [],
         "dead": details.get("dead") or [],
         "why": details.get("why", ""),
+        "triage": _triage(details.get("triage") or {}),
         "rest": {
             key: value
             for key, value in details.items()
             if key not in DRAWN and value not in (None, [], {}, "")
         },
+    }
+
+
+def _triage(told: dict[str, Any]) -> dict[str, Any]:
+    """What a triage found, as the page draws it; {} where there was none."""
+    if not told:
+        return {}
+    forks = (told.get("reanchor") or {}).get("forks") or []
+    layers = told.get("layers") or {}
+    first = (layers.get("first") or {}).get("name")
+    return {
+        "findings": told.get("findings") or [],
+        "problems": told.get("problems") or [],
+        "reproduce": told.get("reproduce") or [],
+        "forks": forks[:FORKS],
+        "more_forks": max(0, len(forks) - FORKS),
+        "depth": Markup(depth_plot(layers.get("taps") or [], first)),
     }
 
 

@@ -1,0 +1,1 @@
+"""Bisection: the commit from which on a case says something else."""

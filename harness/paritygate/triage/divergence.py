@@ -1,0 +1,59 @@
+"""What a gate hands over when two sides differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from paritygate.arms.base import Arm
+from paritygate.case import Case
+from paritygate.policy import Envelope
+from paritygate.stream import Stream
+
+Use = Callable[[str], AbstractContextManager[Arm]]
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Two streams of a case that differ, and how to ask again.
+
+    `arm` said `candidate`. The reference was said by the arm `against`, or, where that is None, by the oracles of a
+    golden; `witness` names another arm that can be asked in their place. In a cache divergence both streams are of one
+    arm: the reference cold, the candidate with state to reuse, left by `before` (by the case itself where None).
+    `envelope` is the tolerance registered for these two ways to compute, None where they must be equal.
+    """
+
+    case: Case
+    arm: str
+    reference: Stream
+    candidate: Stream | None
+    against: str | None = None
+    witness: str | None = None
+    cached: bool = False
+    before: Case | None = None
+    envelope: Envelope | None = None
+    floor: float = 0.0
+    index: int | None = None  # of the token at which they fork
+
+    @property
+    def other(self) -> str | None:
+        """The arm that can be asked for the other side."""
+        return self.against or self.witness
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The prompt's tokens, () where no side tells them."""
+        told = self.reference.prompt_token_ids
+        if told is None and self.candidate is not None:
+            told = self.candidate.prompt_token_ids
+        return told or ()
+
+    @property
+    def said(self) -> tuple[int, ...]:
+        return self.reference.token_ids or ()
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most likely token is what each side says: nothing is drawn and nothing penalised."""
+        return set(self.case.sampler.given()) <= {"temperature", "seed"} and not self.case.sampler.temperature
