@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+
+from paritygate.run import RunError, read
 
 
 class NoEvidence(Exception):
@@ -16,16 +19,15 @@ class NoEvidence(Exception):
 
 def find(report: Path, name: str) -> list[dict[str, Any]]:
     """The checks whose name is, or holds, `name`. Raises NoEvidence."""
-    path = report / "report.json" if report.is_dir() else report
     try:
-        checks = json.loads(path.read_bytes())["checks"]
-    except (OSError, ValueError, KeyError) as error:
-        raise NoEvidence(f"{path}: not a report of a run: {error}") from error
+        checks = [asdict(check) for check in read(report).checks]
+    except RunError as error:
+        raise NoEvidence(str(error)) from error
     exact = [check for check in checks if check["name"] == name]
     found = exact or [check for check in checks if name in check["name"]]
     if not found:
         names = ", ".join(check["name"] for check in checks[:12])
-        raise NoEvidence(f"{path}: no check's name holds {name!r}; there are {len(checks)}: {names} …")
+        raise NoEvidence(f"{report}: no check's name holds {name!r}; there are {len(checks)}: {names} …")
     return found
 
 

@@ -11,7 +11,15 @@ from paritygate.arms.registry import arm_class
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, CaseError
 from paritygate.policy.claims import Claim, EnvelopeClaim, GoldenClaim, IdentityClaim
-from paritygate.policy.policy import ArmPolicy, CheckpointPolicy, Envelope, GoldenPolicy, Policy, Waiver
+from paritygate.policy.policy import (
+    ArmPolicy,
+    CheckpointPolicy,
+    Envelope,
+    GoldenPolicy,
+    Policy,
+    ReusePolicy,
+    Waiver,
+)
 from paritygate.policy.reader import PolicyError, Reader
 from paritygate.structure.rules import StructurePolicy
 
@@ -20,6 +28,7 @@ POLICY_FILE = "paritygate.toml"
 
 SECTIONS = (
     "schema", "checkpoint", "arms", "goldens", "claims", "envelopes", "cases", "structure", "bench", "waivers",
+    "reuse",
 )  # fmt: skip
 
 
@@ -88,8 +97,11 @@ def load(root: Path) -> Policy:
         structure=reader.take(("structure",), reader.table("structure"), StructurePolicy),
         bench=reader.take(("bench",), reader.table("bench"), BenchPolicy),
         waivers=reader.take(("waivers",), document.get("waivers", []), tuple[Waiver, ...]),
+        reuse=reader.take(("reuse",), reader.table("reuse"), ReusePolicy),
         tables=frozenset(document),
     )
+    if "reuse" in document and not policy.reuse.sources:
+        raise reader.error(("reuse",), "`sources` is missing: name the files that the engine is made of")
     for table, key in (("goldens", "directory"), ("checkpoint", "sha256")):
         if "goldens" in document and not getattr(getattr(policy, table), key):
             raise reader.error((table,), f"`{key}` is missing: goldens need it")

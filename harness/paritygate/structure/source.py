@@ -43,7 +43,7 @@ def _parse(path: str, text: str) -> ast.Module:
         raise SourceError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from None
 
 
-def _paths(root: Path) -> list[str]:
+def project_paths(root: Path) -> list[str]:
     """Every file that belongs to the project: what git tracks or would track, or all of it outside git."""
     listed = subprocess.run(
         ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "."],
@@ -78,7 +78,7 @@ class Tree:
     def read(cls, root: Path, policy: StructurePolicy) -> Tree:
         """The tree on disk under `root`, without binaries, links and what the policy excludes."""
         files = {}
-        for path in _paths(root):
+        for path in project_paths(root):
             place = root / path
             if place.is_symlink() or not place.is_file() or matches(path, policy.exclude):
                 continue
