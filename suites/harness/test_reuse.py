@@ -159,9 +159,7 @@ def test_a_change_makes_it_run_and_is_named(repository: Repository, what: str) -
     change, part = PLANTED[what]
     repository.edit("paritygate.toml", 'name = "toy"', 'name = "toy"\nsha256 = "00"')
     (repository.root / "g").mkdir()
-    (repository.root / "g" / "cases.toml").write_text(
-        '[[case]]\nname = "x"\nmax_tokens = 1\nprompt = "x"\n'
-    )
+    (repository.root / "g" / "cases.toml").write_text('[[case]]\nname = "x"\nmax_tokens = 1\nprompt = "x"\n')
     repository.verify()
     assert repository.verify()[1] == []
     change(repository)
@@ -173,7 +171,9 @@ def test_a_change_makes_it_run_and_is_named(repository: Repository, what: str) -
 
 
 def test_the_environment_counts(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository.edit("paritygate.toml", 'sources = ["*.py"]', 'sources = ["*.py"]\nenvironment = ["MY_ENGINE_*"]')
+    repository.edit(
+        "paritygate.toml", 'sources = ["*.py"]', 'sources = ["*.py"]\nenvironment = ["MY_ENGINE_*"]'
+    )
     repository.verify()
     for name in ("TOKENLINE_SYNC", "OMP_NUM_THREADS", "PYTHONPATH", "MY_ENGINE_FAST"):
         monkeypatch.setenv(name, os.environ.get(name, "") + "7")
@@ -350,7 +350,7 @@ def test_a_disk_that_takes_nothing_costs_a_rerun_only(repository: Repository) ->
 
 def test_a_reuse_table_without_sources_is_refused(repository: Repository) -> None:
     repository.edit("paritygate.toml", 'sources = ["*.py"]', "")
-    repository.log.write_text('')
+    repository.log.write_text("")
     result, _ = repository.verify()
     assert result.exit_code == 2
     assert "paritygate.toml:3: reuse: `sources` is missing" in result.output

@@ -62,16 +62,14 @@ def _one_run(runs: Sequence[Run], places: Sequence[Path], policy: Policy) -> Non
         if not run.shard:
             raise MergeError(f"{place}: is a whole run, no shard: only reports of verify --shard are merged")
         for what, ours, theirs in (
-            ("commit", first.commit, run.commit),
-            ("state of uncommitted changes", first.dirty, run.dirty),
-            ("policy", first.policy_hash, run.policy_hash),
-            ("tier", first.tier, run.tier),
-            ("units of work", first.plan, run.plan),
+            ("another commit", first.commit, run.commit),
+            ("another state of uncommitted changes", first.dirty, run.dirty),
+            ("another policy", first.policy_hash, run.policy_hash),
+            ("another tier", first.tier, run.tier),
+            ("other units of work", first.plan, run.plan),
         ):
             if ours != theirs:
-                raise MergeError(
-                    f"{place}: another {what} than {places[0]} ({_told(theirs)}, not {_told(ours)})"
-                )
+                raise MergeError(f"{place}: {what} than {places[0]} ({_told(theirs)}, not {_told(ours)})")
     if first.policy_hash != policy.hash:
         raise MergeError(
             "the shards ran under another paritygate.toml than the one here: merge at their commit"
