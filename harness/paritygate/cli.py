@@ -16,11 +16,14 @@ from paritygate.bisect.cli import bisect
 from paritygate.conformance.cli import conformance_command
 from paritygate.explain import NoEvidence, find, show
 from paritygate.faults.cli import faults
+from paritygate.gates.merge import MergeError, join
 from paritygate.gates.run import GATES, TIERS, applicable
 from paritygate.gates.run import verify as run_gates
+from paritygate.gates.shard import Shard, ShardError
 from paritygate.golden import cli as golden
 from paritygate.init.cli import init_command
 from paritygate.replay_cli import replay
+from paritygate.run import RunError
 from paritygate.structure import cli as structure
 from paritygate.verdict import Check, Exit, Outcome
 
@@ -73,6 +76,10 @@ def verify(
     root: Annotated[
         Path, typer.Option(help="The repository under test.", file_okay=False, exists=True)
     ] = Path(),
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Run everything, also what has not changed.")
+    ] = False,
+    shard: Annotated[str, typer.Option(help="Only share i of n of the work, as i/n; then `merge`.")] = "",
 ) -> None:
     """Run the gates. Exit: 0 pass, 1 a gate failed, 2 usage, 3 could not run, 4 inconclusive."""
     try:
@@ -95,9 +102,42 @@ def verify(
             )
             console.print(check.headline, style="dim", markup=False, highlight=False, soft_wrap=True)
 
-        run = run_gates(policy, root, gates, tier=tier, progress=status.update, on_check=on_check)
+        try:
+            share = Shard.parse(shard) if shard else None
+            run = run_gates(
+                policy,
+                root,
+                gates,
+                tier=tier,
+                progress=status.update,
+                on_check=on_check,
+                fresh=fresh,
+                shard=share,
+            )
+        except ShardError as error:
+            raise _stop(str(error), Exit.USAGE) from None
     if report_to is not None:
         report.write(run, report_to)
+    report.print_table(run, console)
+    raise typer.Exit(run.exit)
+
+
+@app.command()
+def merge(
+    shards: Annotated[
+        list[Path], typer.Argument(help="The report of each shard: its directory or report.json.")
+    ],
+    report_to: Annotated[Path, typer.Option("--report", help="Where to leave the joined report.")],
+    root: Annotated[
+        Path, typer.Option(help="The repository under test, for its waivers.", file_okay=False, exists=True)
+    ] = Path(),
+) -> None:
+    """Join the shards of one run; waivers and the exit code are those of the whole."""
+    try:
+        run = join(shards, policies.load(root), root)
+    except (policies.PolicyError, RunError, MergeError) as error:
+        raise _stop(str(error), Exit.USAGE) from None
+    report.write(run, report_to)
     report.print_table(run, console)
     raise typer.Exit(run.exit)
 

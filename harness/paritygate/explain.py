@@ -3,50 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.markup import escape
+
+from paritygate.run import RunError, read
 
 
 class NoEvidence(Exception):
     """A report that is not there, or has no such check; the message says what there is."""
 
 
-class _Reported(msgspec.Struct):
-    """What every check of a report has."""
-
-    name: str
-    outcome: str
-    verdict: str
-    headline: str
-    details: dict[str, Any]
-
-
-class _Report(msgspec.Struct):
-    checks: list[_Reported]
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    directory = path.parent
-    mend = f"run `paritygate verify --report {directory}` first"
-    try:
-        return msgspec.to_builtins(msgspec.json.decode(path.read_bytes(), type=_Report).checks)
-    except FileNotFoundError:
-        raise NoEvidence(f"{path}: there is no report: {mend}") from None
-    except OSError as error:
-        raise NoEvidence(f"{path}: cannot be read ({error.strerror})") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        what = " ".join(str(error).split())
-        raise NoEvidence(f"{path}: not a whole report of a run ({what}): {mend}") from error
-
-
 def find(report: Path, name: str) -> list[dict[str, Any]]:
     """The checks whose name is, or holds, `name`. Raises NoEvidence."""
     path = report if report.is_file() or report.suffix == ".json" else report / "report.json"
-    checks = _read(path)
+    if not path.exists():
+        raise NoEvidence(f"{path}: there is no report: run `paritygate verify --report {path.parent}` first")
+    try:
+        checks = [asdict(check) for check in read(path).checks]
+    except RunError as error:
+        raise NoEvidence(str(error)) from error
     exact = [check for check in checks if check["name"] == name]
     found = exact or [check for check in checks if name in check["name"]]
     if not checks:

@@ -151,4 +151,4 @@ def test_reaching_through_other_functions() -> None:
 
 def test_source_that_does_not_parse_is_named() -> None:
     with pytest.raises(SourceError, match=r"src/tool/bad\.py:2"):
-        graph(bad="x = 1\ndef (:\n")
+        graph(bad="x = 1\ndef (:\n").dynamic()

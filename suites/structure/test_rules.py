@@ -288,9 +288,9 @@ def test_no_rules_at_all_could_not_run(tmp_path) -> None:
 
 def test_a_tree_on_disk_is_read_and_source_that_does_not_parse_is_named(tmp_path) -> None:
     (tmp_path / "engine").mkdir()
-    (tmp_path / "engine" / "bad.py").write_text("def (:\n")
+    (tmp_path / "engine" / "bad.py").write_text("def (:  # unsafe\n")
     (tmp_path / "engine" / "weights.bin").write_bytes(b"\xff\x00\xfe")
-    policy = StructurePolicy(rules=(rule("absent-pattern", pattern="unsafe"),))
+    policy = StructurePolicy(rules=(rule("absent-symbol", symbol="unsafe"),))
     (verdict,) = check(policy, tmp_path, lambda line: None)
     assert verdict.verdict is Verdict.SETUP_ERROR
     assert "engine/bad.py:1" in verdict.headline

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paritygate.faults.catalogue import Edit, Fault
-from paritygate.structure.source import project_files
+from paritygate.structure.source import project_paths
 
 
 class DeadPlant(Exception):
@@ -46,7 +46,7 @@ def _edit(root: Path, edit: Edit) -> str:
 
 def copy_tree(root: Path, to: Path) -> None:
     """What git tracks or would track, links and what is gone from the disk left out."""
-    for name in project_files(root):
+    for name in project_paths(root):
         source, place = root / name, to / name
         if source.is_file() and not source.is_symlink():
             place.parent.mkdir(parents=True, exist_ok=True)

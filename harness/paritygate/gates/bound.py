@@ -53,7 +53,7 @@ def _checks(
     arms: ArmPool,
     progress: Callable[[str], None],
 ) -> Iterator[Check]:
-    check, started = f"bound/{name}/{arm_name}", time.monotonic()
+    check, started = f"bound/{name}/{arm_name}/limit", time.monotonic()
     progress(f"bound: {arm_name}, {len(cases)} prompts in a cache of {claim.limit_bytes} bytes")
     try:
         with arms.use(arm_name) as arm:

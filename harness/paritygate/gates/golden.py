@@ -30,7 +30,8 @@ GATE = "golden"
 FAILURES_IN_A_ROW = 2  # an arm that failed so often is not waited for again
 
 
-def _store_check(policy: Policy, root: Path) -> Check:
+def store_check(policy: Policy, root: Path) -> Check:
+    """Whether every golden has its case and a claim; it reads every file of the store."""
     found = survey(policy, root)
     waiting = f", {len(found.pending)} pending" if found.pending else ""
     if found.faults:
@@ -190,8 +191,12 @@ def replays(
 
 
 def run(
-    policy: Policy, root: Path, progress: Callable[[str], None], arms: ArmPool | None = None
+    policy: Policy,
+    root: Path,
+    progress: Callable[[str], None],
+    arms: ArmPool | None = None,
+    whole: Policy | None = None,
 ) -> Iterator[Check]:
-    """The store's check, then every replay."""
-    yield _store_check(policy, root)
+    """The store's check, against the claims of the `whole` policy where this one is a part; then every replay."""
+    yield store_check(whole or policy, root)
     yield from replays(policy, root, progress, arms)

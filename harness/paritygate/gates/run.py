@@ -15,6 +15,9 @@ from paritygate.bench import gate as bench
 from paritygate.faults import gate as faults
 from paritygate.gates import abort, batch, bound, cache, envelope, golden, history, identity
 from paritygate.gates.arm_pool import ArmPool
+from paritygate.gates.reuse import Reuse
+from paritygate.gates.shard import Shard
+from paritygate.gates.units import KINDS, Unit, narrowed, units_of
 from paritygate.gates.waivers import apply
 from paritygate.machine import this_machine
 from paritygate.policy import (
@@ -32,8 +35,10 @@ from paritygate.run import Run
 from paritygate.structure import gate as structure
 from paritygate.verdict import Check, Exit, Outcome, Verdict, exit_code
 
+Progress = Callable[[str], None]
+
 # In this order: rules need no engine, and times are taken last, when the arms are gone.
-PARITY = {
+PARITY: dict[str, tuple[Callable[..., Iterator[Check]], type]] = {
     "golden": (golden.run, GoldenClaim),
     "identity": (identity.run, IdentityClaim),
     "cache": (cache.run, CacheClaim),
@@ -43,10 +48,14 @@ PARITY = {
     "abort": (abort.run, AbortClaim),
     "bound": (bound.run, BoundClaim),
 }
-GATES = ("structure", *PARITY, "faults", "bench")
+ALONE: dict[str, Callable[[Policy, Path, Progress], Iterator[Check]]] = {
+    # With the machine to themselves: no arm stays open.
+    "faults": faults.run,
+    "bench": bench.run,
+}
+GATES = ("structure", *PARITY, *ALONE)
 TIERS = {"fast": tuple(gate for gate in GATES if gate != "bench"), "real": GATES}
 
-Progress = Callable[[str], None]
 OnCheck = Callable[[Check], None]
 
 
@@ -68,17 +77,26 @@ def _git(root: Path, *words: str) -> str:
     return told.stdout.strip() if told.returncode == 0 else ""
 
 
-def _checks(gate: str, policy: Policy, root: Path, progress: Progress, arms: ArmPool) -> Iterator[Check]:
-    if gate in PARITY:
-        return PARITY[gate][0](policy, root, progress, arms)
-    return {"structure": structure, "faults": faults, "bench": bench}[gate].run(policy, root, progress)
+def _checks(
+    gate: str, policy: Policy, root: Path, progress: Progress, arms: ArmPool, units: list[Unit]
+) -> Iterator[Check]:
+    if gate == "golden" and any(unit.name == gate for unit in units):
+        # The store is judged against every claim of the policy, the replays are those of the units.
+        yield from PARITY[gate][0](narrowed(policy, units), root, progress, arms, policy)
+    elif gate == "golden":
+        yield from golden.replays(narrowed(policy, units), root, progress, arms)
+    elif gate in PARITY:
+        yield from PARITY[gate][0](narrowed(policy, units) if gate in KINDS else policy, root, progress, arms)
+    else:
+        yield from (structure.run if gate == "structure" else ALONE[gate])(policy, root, progress)
 
 
-def _run_gate(gate: str, policy: Policy, root: Path, progress: Progress, arms: ArmPool) -> Iterator[Check]:
-    """A gate's checks; one that breaks or says nothing is a check that could not run."""
-    said = 0
+def _run_gate(
+    gate: str, policy: Policy, root: Path, progress: Progress, arms: ArmPool, units: list[Unit], said: int
+) -> Iterator[Check]:
+    """A gate's checks; one that breaks, or says nothing beside the `said` that were reused, could not run."""
     try:
-        for check in _checks(gate, policy, root, progress, arms):
+        for check in _checks(gate, policy, root, progress, arms, units):
             said += 1
             yield check
     except Exception as error:  # the boundary that owns the run: the other gates go on
@@ -101,39 +119,75 @@ def manifests_of(checks: list[Check]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _figures_of(checks: list[Check]) -> dict[str, Any]:
+def figures_of(checks: list[Check]) -> dict[str, Any]:
+    """What the bench gate measured, by figure."""
     figures: dict[str, Any] = {}
     for check in checks:
         figures |= check.details.get("figures", {})
     return figures
 
 
+def plan_of(policy: Policy, root: Path, gates: tuple[str, ...]) -> tuple[Unit, ...]:
+    """The units of work of these gates."""
+    return units_of(policy, gates, tuple(case.name for case in policy.golden_cases(root)))
+
+
 def verify(
-    policy: Policy, root: Path, gates: tuple[str, ...], *, tier: str, progress: Progress, on_check: OnCheck
+    policy: Policy,
+    root: Path,
+    gates: tuple[str, ...],
+    *,
+    tier: str,
+    progress: Progress,
+    on_check: OnCheck,
+    fresh: bool = False,
+    shard: Shard | None = None,
 ) -> Run:
-    """Run the gates; Ctrl-C ends the run early, with what was found until then and exit 4."""
+    """Run the gates, or a shard of them; Ctrl-C ends the run early, with what was found until then and exit 4.
+
+    What passed under the same key is reused, unless `fresh`. Raises ShardError where there is too little to share.
+    """
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+    commit, dirty = _git(root, "rev-parse", "HEAD"), bool(_git(root, "status", "--porcelain"))
+    stamp = started.isoformat(timespec="seconds")
+    plan = plan_of(policy, root, gates)
+    mine = plan if shard is None else shard.of(plan)
+    reuse = Reuse(policy, root, fresh=fresh)
     checks: list[Check] = []
     interrupted = False
     with ArmPool(policy) as arms:
         try:
             for gate in gates:
-                if gate in ("faults", "bench"):
+                pending = [unit for unit in mine if unit.gate == gate]
+                if shard is not None and not pending:
+                    continue
+                if gate in ALONE:
                     arms.close()
-                for found in _run_gate(gate, policy, root, progress, arms):
+                before = len(checks)
+                for unit, kept in reuse.recall(list(pending)):
+                    pending.remove(unit)
+                    for check in kept:
+                        checks.append(check)
+                        on_check(check)
+                made = len(checks)
+                if made > before and not pending:
+                    continue
+                for found in _run_gate(gate, policy, root, progress, arms, pending, made - before):
                     check = dataclasses.replace(found, at=time.monotonic() - clock)
                     checks.append(check)
                     on_check(check)
+                if not any(check.name == f"{gate}/broke" for check in checks[made:]):
+                    reuse.keep(pending, checks[made:], recorded=stamp, commit=commit, dirty=dirty)
         except KeyboardInterrupt:
             interrupted = True
     # A partial run cannot say that a waiver is not needed.
-    whole = not interrupted and gates == applicable(policy, tier)
+    whole = not interrupted and shard is None and gates == applicable(policy, tier)
     judged = apply(checks, policy.waivers, started.date()) if whole else checks
     return Run(
-        started=started.isoformat(timespec="seconds"),
+        started=stamp,
         seconds=time.monotonic() - clock,
-        commit=_git(root, "rev-parse", "HEAD"),
-        dirty=bool(_git(root, "status", "--porcelain")),
+        commit=commit,
+        dirty=dirty,
         policy_hash=policy.hash,
         machine=this_machine(),
         checks=tuple(judged),
@@ -141,5 +195,10 @@ def verify(
         tier=tier,
         interrupted=interrupted,
         manifests=manifests_of(judged),
-        figures=_figures_of(judged),
+        figures=figures_of(judged),
+        reused=reuse.reused,
+        notes=reuse.notes,
+        shard=str(shard or ""),
+        units=tuple(unit.name for unit in mine),
+        plan=tuple(unit.name for unit in plan),
     )

@@ -12,11 +12,19 @@ from paritygate.policy.claims import (
     IdentityClaim,
 )
 from paritygate.policy.load import POLICY_FILE, POLICY_SCHEMA, load
-from paritygate.policy.policy import ArmPolicy, CheckpointPolicy, Envelope, GoldenPolicy, Policy, Waiver
+from paritygate.policy.policy import (
+    ArmPolicy,
+    CheckpointPolicy,
+    Envelope,
+    GoldenPolicy,
+    Policy,
+    ReusePolicy,
+    Waiver,
+)
 from paritygate.policy.reader import PolicyError
 
 __all__ = [
     "POLICY_FILE", "POLICY_SCHEMA", "AbortClaim", "ArmPolicy", "BatchClaim", "BoundClaim", "CacheClaim",
     "CheckpointPolicy", "Claim", "Envelope", "EnvelopeClaim", "GoldenClaim", "GoldenPolicy", "HistoryClaim",
-    "IdentityClaim", "Policy", "PolicyError", "Waiver", "load",
+    "IdentityClaim", "Policy", "PolicyError", "ReusePolicy", "Waiver", "load",
 ]  # fmt: skip

@@ -15,7 +15,15 @@ from paritygate.case import Case, CaseError
 from paritygate.faults.settings import FaultsPolicy
 from paritygate.policy.claims import BatchClaim, Claim, GoldenClaim, IdentityClaim
 from paritygate.policy.needs import CASE_FIELDS, described, envelope_of, lacking, named_cases
-from paritygate.policy.policy import ArmPolicy, CheckpointPolicy, Envelope, GoldenPolicy, Policy, Waiver
+from paritygate.policy.policy import (
+    ArmPolicy,
+    CheckpointPolicy,
+    Envelope,
+    GoldenPolicy,
+    Policy,
+    ReusePolicy,
+    Waiver,
+)
 from paritygate.policy.reader import PolicyError, Reader
 from paritygate.structure.rules import StructurePolicy
 from paritygate.triage.settings import TriagePolicy
@@ -25,7 +33,7 @@ POLICY_FILE = "paritygate.toml"
 
 SECTIONS = (
     "schema", "checkpoint", "arms", "goldens", "claims", "envelopes", "cases", "structure", "bench", "faults",
-    "waivers", "triage",
+    "waivers", "triage", "reuse",
 )  # fmt: skip
 
 
@@ -123,9 +131,12 @@ def load(root: Path) -> Policy:
         bench=reader.take(("bench",), reader.table("bench"), BenchPolicy),
         faults=reader.take(("faults",), reader.table("faults"), FaultsPolicy),
         waivers=reader.take(("waivers",), document.get("waivers", []), tuple[Waiver, ...]),
+        reuse=reader.take(("reuse",), reader.table("reuse"), ReusePolicy),
         tables=frozenset(document),
         triage=reader.take(("triage",), reader.table("triage"), TriagePolicy),
     )
+    if "reuse" in document and not policy.reuse.sources:
+        raise reader.error(("reuse",), "`sources` is missing: name the files that the engine is made of")
     for table, key in (("goldens", "directory"), ("checkpoint", "sha256")):
         if "goldens" in document and not getattr(getattr(policy, table), key):
             raise reader.error((table,), f"`{key}` is missing: goldens need it")

@@ -74,6 +74,17 @@ class Waiver(Table, frozen=True, kw_only=True):
     expires: datetime.date
 
 
+class ReusePolicy(Table, frozen=True, kw_only=True):
+    """What a result depends on beside what the harness sees by itself; without `sources` nothing is reused.
+
+    `sources` are globs, relative to the root, over all that the engine under test is made of. `environment` are globs
+    over the names of environment variables that it reads, beside those that are always looked at.
+    """
+
+    sources: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """A whole paritygate.toml. `hash` is of the file's bytes."""
 
@@ -88,6 +99,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     bench: BenchPolicy
     faults: FaultsPolicy
     waivers: tuple[Waiver, ...]
+    reuse: ReusePolicy
     tables: frozenset[str]  # the sections that the file has
     triage: TriagePolicy = TriagePolicy()
 

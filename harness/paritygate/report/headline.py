@@ -34,6 +34,15 @@ def by_gate(checks: Iterable[Check]) -> dict[str, list[Check]]:
     return found
 
 
+def recalled(run: Run) -> list[str]:
+    """A line for each unit of work whose checks were reused, and for each note about the run itself."""
+    lines = []
+    for unit, origin in run.reused.items():
+        of = sum(check.name.startswith(f"{unit}/") and "reused" in check.details for check in run.checks)
+        lines.append(f"reused {unit} ({plural(of, 'check')}) from {origin}")
+    return lines + list(run.notes)
+
+
 def worst_first(checks: Iterable[Check]) -> list[Check]:
     """The checks that did not pass, failures first."""
     return sorted((c for c in checks if c.outcome is not Outcome.PASS), key=lambda c: ORDER.index(c.outcome))
@@ -59,7 +68,9 @@ def headline(run: Run) -> str:
             c for c in gates.get("bench", ()) if c.verdict == "NO_SLOWER" and "pairs_ns" in str(c.details)
         ]
         speed = ", as fast as before" if timed else ""
-        return f"The engine {said}{speed}: {plural(len(checks), 'check')} passed."
+        again = sum("reused" in check.details for check in checks)
+        reused = f", {again} of them reused from an earlier run" if again else ""
+        return f"The engine {said}{speed}: {plural(len(checks), 'check')} passed{reused}."
     first = wrong[0]
     if len(wrong) == 1:
         return f"{first.name} {_VERBS[first.outcome]}: {_first_sentence(first.headline)}"
@@ -73,6 +84,8 @@ def headline(run: Run) -> str:
 def advice(run: Run) -> str:
     """What a reader does next."""
     tally = counts(run.checks)
+    if run.shard and tally[Outcome.PASS] == len(run.checks) and not run.interrupted:
+        return "This is one shard: join it with the others with paritygate merge DIR... --report OUT"
     if tally[Outcome.FAIL]:
         return "Each failure below shows where it first went wrong and what was expected there."
     if tally[Outcome.COULD_NOT_RUN]:

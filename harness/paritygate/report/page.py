@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from paritygate.report import plots
 from paritygate.report.depth import depth_plot
-from paritygate.report.headline import ORDER, WORDS, advice, by_gate, counts, headline, worst_first
+from paritygate.report.headline import ORDER, WORDS, advice, by_gate, counts, headline, recalled, worst_first
 from paritygate.run import Run
 from paritygate.verdict import Check, Exit, Outcome
 
@@ -56,6 +56,7 @@ def page(run: Run) -> str:
             word=WORDS[run.exit],
             headline=headline(run),
             advice=advice(run),
+            recalled=recalled(run),
             counts={STATES[outcome]: (str(outcome), count) for outcome, count in counts(run.checks).items()},
             gates=[_gate(name, checks) for name, checks in by_gate(run.checks).items()],
             problems=[_check(check) for check in worst_first(run.checks)],

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from paritygate.report.headline import ORDER, WORDS, advice, by_gate, counts, headline, worst_first
+from paritygate.report.headline import ORDER, WORDS, advice, by_gate, counts, headline, recalled, worst_first
 from paritygate.run import Run
 from paritygate.verdict import Exit, Outcome
 
@@ -47,6 +47,13 @@ def print_table(run: Run, console: Console) -> None:
         console.print(Text(f"  {check.headline}"))
     if len(wrong) > SHOWN:
         console.print(f"\n  and {len(wrong) - SHOWN} more, all in the report")
+    lines = recalled(run)
+    if lines:
+        console.print()
+    for line in lines:
+        console.print(Text(line, style="dim"))
+    if run.reused:
+        console.print(Text("--fresh runs everything again", style="dim"))
     colour = "green" if run.exit is Exit.PASS else "yellow" if run.exit is Exit.INCONCLUSIVE else "red"
     console.print()
     console.print(Text(f"{WORDS[run.exit].upper()}  {headline(run)}", style=f"bold {colour}"))
@@ -62,4 +69,6 @@ def _summary(gate: str, run: Run, worst: Outcome) -> str:
                 ratio = f" ({figure['ns'] / base:.3f} of base)" if base else ""
                 parts.append(f"{name} {figure['ns'] / 1e6:.2f} ms{ratio}")
         return ", ".join(parts)
-    return "" if worst is Outcome.PASS else str(worst)
+    again = sum(check.gate == gate and "reused" in check.details for check in run.checks)
+    parts = [f"{again} reused"] if again else []
+    return ", ".join(parts if worst is Outcome.PASS else [*parts, str(worst)])

@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 import builtins
 import enum
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
-from paritygate.structure.names import FunctionNode, Names, constant_getattr, dotted, imported
-from paritygate.structure.source import Tree
+from paritygate.structure.names import FunctionNode, Names, constant_getattr, dotted, imported, index_of
+from paritygate.structure.source import Module, Tree
 from paritygate.structure.types import Scope, Types, bound_names, element_of
 
 COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -37,20 +35,44 @@ class Use:
 
 
 class CallGraph:
-    """Every use in a tree, by target; built once, immutable after."""
+    """The uses in a tree, resolved where a question reaches: a file that cannot hold an answer is not parsed."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.names = Names(tree)
         self.types = Types(self.names)
-        self.uses: list[Use] = []
-        for module in tree.modules.values():
+        self._of_module: dict[str, list[Use]] = {}
+        self._found: list[Use] = []
+
+    def uses_in(self, module: Module) -> list[Use]:
+        """Every use in one module."""
+        if module.name not in self._of_module:
+            found = self._found = []
             self._body(module.tree.body, self.types.module_scope(module))
-        self._by_target: dict[str, list[Use]] = defaultdict(list)
-        self._by_caller: dict[str, list[Use]] = defaultdict(list)
-        for use in self.uses:
-            self._by_target[use.target].append(use)
-            self._by_caller[use.caller].append(use)
+            self._of_module[module.name] = found
+        return self._of_module[module.name]
+
+    def naming(self, name: str) -> list[Module]:
+        """The modules that can name the definition `name`, by its own name or by one that another module gave it."""
+        wanted = [name.rpartition(".")[2]]
+        every = self.tree.modules.values()
+        if wanted == ["__init__"]:  # called under the name of any subclass
+            return list(every)
+        found: dict[str, Module] = {}
+        for word in wanted:
+            for module in every:
+                if module.name in found or not module.mentions(word):
+                    continue
+                found[module.name] = module
+            for module in list(found.values()):
+                for alias, target in index_of(module).bound.items():
+                    if (
+                        target.rpartition(".")[2] in wanted
+                        and alias not in wanted
+                        and not alias.startswith("* ")
+                    ):
+                        wanted.append(alias)
+        return [module for module in every if module.name in found]
 
     def uses_of(self, target: str) -> list[Use]:
         """The calls and references that reach `target`, also through a base class that declares it."""
@@ -58,29 +80,38 @@ class CallGraph:
         owner, _, member = target.rpartition(".")
         if owner in self.names.classes:
             names |= {f"{base}.{member}" for base in self.names.bases(owner)}
-        return [use for name in names for use in self._by_target.get(name, ())]
+        return [use for module in self.naming(target) for use in self.uses_in(module) if use.target in names]
 
     def unresolved(self, name: str) -> list[Use]:
         """The calls of some object's `name` whose class is not known."""
-        return [use for use in self._by_target.get(name, ()) if use.kind is UseKind.UNRESOLVED]
+        modules = [module for module in self.tree.modules.values() if module.mentions(name)]
+        uses = (use for module in modules for use in self.uses_in(module))
+        return [use for use in uses if use.kind is UseKind.UNRESOLVED and use.target == name]
 
-    def dynamic(self) -> list[Use]:
-        """The calls that no name leads to."""
-        return [use for use in self.uses if use.kind is UseKind.DYNAMIC]
+    def dynamic(self, modules: Iterable[Module] | None = None) -> list[Use]:
+        """The calls that no name leads to, in some modules or in all."""
+        among = self.tree.modules.values() if modules is None else modules
+        return [use for module in among for use in self.uses_in(module) if use.kind is UseKind.DYNAMIC]
 
     def called_by(self, caller: str) -> set[str]:
         """What a function calls, directly or through functions of the tree."""
         found: set[str] = set()
         pending = [caller]
         while pending:
-            for use in self._by_caller.get(pending.pop(), ()):
-                if use.kind in (UseKind.CALL, UseKind.REFERENCE) and use.target not in found:
+            name = pending.pop()
+            defined = self.names.functions.get(name)
+            info = self.names.classes.get(name)
+            module = defined[0] if defined else info.module if info else self.tree.modules.get(name)
+            for use in self.uses_in(module) if module is not None else ():
+                if use.caller != name or use.kind not in (UseKind.CALL, UseKind.REFERENCE):
+                    continue
+                if use.target not in found:
                     found.add(use.target)
                     pending.append(use.target)
         return found
 
     def _add(self, target: str, node: ast.AST, scope: Scope, kind: UseKind) -> None:
-        self.uses.append(Use(target, scope.module.path, getattr(node, "lineno", 0), scope.caller, kind))
+        self._found.append(Use(target, scope.module.path, getattr(node, "lineno", 0), scope.caller, kind))
 
     def _body(self, body: list[ast.stmt], scope: Scope) -> None:
         for statement in body:
@@ -188,10 +219,3 @@ class CallGraph:
             self._add(target, node, scope, UseKind.REFERENCE)
         if isinstance(node, ast.Attribute) and not targets:
             self._visit_owner(node.value, scope)
-
-
-def functions_matching(graph: CallGraph, globs: tuple[str, ...]) -> Iterator[tuple[str, str, int]]:
-    """(dotted name, path, line) of each function whose dotted name matches a glob."""
-    for name, (module, node) in graph.names.functions.items():
-        if any(fnmatchcase(name, glob) for glob in globs):
-            yield name, module.path, node.lineno

@@ -9,8 +9,10 @@ import typer
 from rich.console import Console
 
 from paritygate import policy as policies
+from paritygate.golden.store import GoldenError, refuse_under_ci
+from paritygate.structure import baseline
 from paritygate.structure.callgraph import CallGraph
-from paritygate.structure.gate import check
+from paritygate.structure.gate import Source, check, evaluate
 from paritygate.structure.source import SourceError, Tree
 from paritygate.verdict import Exit, Outcome, exit_code
 
@@ -54,6 +56,47 @@ def rules(
                 f"         {hit['path']}:{hit['line']} {hit['what']}", markup=False, highlight=False
             )
     raise typer.Exit(exit_code(checks))
+
+
+@app.command()
+def freeze(
+    rule: Annotated[str, typer.Argument(help="The rule's name; it has a `baseline`.")],
+    root: Root = Path(),
+    grow: Annotated[bool, typer.Option("--grow", help="Also freeze violations that are new.")] = False,
+    reason: Annotated[str, typer.Option(help="Why they are let in.")] = "",
+) -> None:
+    """Write a rule's baseline: what is gone leaves it. What is new enters a baseline only with --grow --reason."""
+    errors = Console(stderr=True, soft_wrap=True)
+    found = next((item for item in _policy(root).structure.rules if item.name == rule), None)
+    if found is None or not found.baseline:
+        why = "has no `baseline`" if found else "is not there"
+        errors.print(f"structure rule {rule!r} {why}", markup=False, highlight=False)
+        raise typer.Exit(Exit.USAGE)
+    try:
+        refuse_under_ci("freeze violations")
+        tree = Tree.read(root, _policy(root).structure)
+        path = root / found.baseline
+        old = baseline.read(path.read_text(encoding="utf-8"), at=found.baseline) if path.exists() else None
+        violations = evaluate(found, Source(tree)).violations
+        lines = baseline.refrozen(violations, old, tree, grow=grow, reason=reason)
+        if lines:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_name(f".{path.name}.writing")
+            unfinished.write_text(baseline.write(lines), encoding="utf-8")
+            unfinished.replace(path)
+        else:
+            path.unlink(missing_ok=True)
+    except (GoldenError, baseline.BaselineError) as error:
+        errors.print(str(error), markup=False, highlight=False)
+        raise typer.Exit(Exit.USAGE) from None
+    except (SourceError, OSError) as error:
+        errors.print(str(error), markup=False, highlight=False)
+        raise typer.Exit(Exit.COULD_NOT_RUN) from None
+    before = "none" if old is None else str(len(old))
+    done = f"{found.baseline}: {len(lines)} frozen violations (before: {before})"
+    if not lines:
+        done = f"nothing is frozen any more: {found.baseline} is gone, take `baseline` out of the rule"
+    Console().print(done, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

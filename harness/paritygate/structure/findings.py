@@ -22,13 +22,14 @@ class Findings:
     """`places` is what the rule is about where it is allowed; without one the rule guards nothing.
 
     `dead` says what the rule names and the tree lacks; `unresolved` might be
-    violations, but nothing tells.
+    violations, but nothing tells. `dynamic` are the calls, where the rule looked, that no name leads to.
     """
 
     places: list[Hit] = field(default_factory=list)
     violations: list[Hit] = field(default_factory=list)
     dead: list[str] = field(default_factory=list)
     unresolved: list[Hit] = field(default_factory=list)
+    dynamic: list[Hit] = field(default_factory=list)
 
     def ordered(self) -> Findings:
         """The same, each list sorted and without repeats."""
@@ -37,4 +38,5 @@ class Findings:
             sorted(set(self.violations)),
             self.dead,
             sorted(set(self.unresolved)),
+            sorted(set(self.dynamic)),
         )

@@ -8,17 +8,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paritygate.structure import importing, usage, written
+from paritygate.structure import baseline, importing, shapes, usage, written
 from paritygate.structure.callgraph import CallGraph
 from paritygate.structure.findings import Findings, Hit
 from paritygate.structure.rules import (
     AbsentPattern,
+    AbsentStructure,
     AbsentSymbol,
     AnyRule,
     Delegates,
     Imports,
     MustCall,
     OnlyDefinedIn,
+    OnlyPatternIn,
+    OnlyStructureIn,
     SingleCaller,
     StructurePolicy,
 )
@@ -61,6 +64,10 @@ def evaluate(rule: AnyRule, source: Source) -> Findings:
             found = written.absent_symbol(rule, source.graph)
         case AbsentPattern():
             found = written.absent_pattern(rule, source.tree, POLICY_PATH)
+        case OnlyPatternIn():
+            found = written.only_pattern_in(rule, source.tree, POLICY_PATH)
+        case AbsentStructure() | OnlyStructureIn():
+            found = shapes.shape_rule(rule, source.tree)
         case OnlyDefinedIn():
             found = written.only_defined_in(rule, source.tree)
         case Imports():
@@ -78,10 +85,24 @@ def caught(rule: AnyRule, source: Source, clean: Findings) -> list[Hit]:
 
 
 def judge(rule: AnyRule, source: Source) -> Check:
-    """One rule: held, or broken, or dead."""
+    """One rule: held, or broken, or dead; source that it cannot read is a setup error."""
     started = time.monotonic()
-    found = evaluate(rule, source)
+    try:
+        found = evaluate(rule, source)
+    except SourceError as error:
+        return Check(
+            GATE, f"{GATE}/{rule.name}", Outcome.COULD_NOT_RUN, Verdict.SETUP_ERROR, str(error),
+            seconds=time.monotonic() - started,
+        )  # fmt: skip
     dead = list(found.dead)
+    violations, listed = found.violations, 0
+    if rule.baseline:
+        try:
+            old = baseline.against(violations, lines_of(rule, source.tree), source.tree)
+            violations, listed = old.new, old.listed
+            dead += _shrinks(rule, old.gone)
+        except baseline.BaselineError as error:
+            dead.append(str(error))
     proof: list[Hit] = []
     try:
         proof = caught(rule, source, found)
@@ -89,14 +110,14 @@ def judge(rule: AnyRule, source: Source) -> Check:
             dead.append(f"the violation planted in {rule.planted.file} is not caught")
     except SourceError as error:
         dead.append(str(error))
-    if found.violations:
-        more = f" and {len(found.violations) - 1} more" if len(found.violations) > 1 else ""
-        headline = f"{found.violations[0]}{more}. {rule.why}"
+    if violations:
+        more = f" and {len(violations) - 1} more" if len(violations) > 1 else ""
+        headline = f"{violations[0]}{more}. {rule.why}"
     elif dead:
         headline = f"Rule {rule.name} is dead: {dead[0]}."
     else:
-        headline = _held(rule, found)
-    broken = bool(found.violations or dead)
+        headline = _held(rule, found, listed)
+    broken = bool(violations or dead)
     return Check(
         gate=GATE,
         name=f"{GATE}/{rule.name}",
@@ -106,22 +127,52 @@ def judge(rule: AnyRule, source: Source) -> Check:
         details={
             "why": rule.why,
             "kind": rule.__struct_config__.tag,
-            "violations": [_evidence(hit, source.tree) for hit in found.violations[:SHOWN]],
+            "violations": [_evidence(hit, source.tree) for hit in violations[:SHOWN]],
             "places": [_evidence(hit, source.tree) for hit in found.places[:SHOWN]],
             "dead": dead,
+            "frozen": listed,
             "unresolved": [_evidence(hit, source.tree) for hit in found.unresolved[:SHOWN]],
+            "unresolved_calls": len(found.unresolved),
+            "dynamic": [_evidence(hit, source.tree) for hit in found.dynamic[:SHOWN]],
+            "dynamic_calls": len(found.dynamic),
             "planted": [asdict(hit) for hit in proof[:SHOWN]],
         },
         seconds=time.monotonic() - started,
     )
 
 
-def _held(rule: AnyRule, found: Findings) -> str:
+def lines_of(rule: AnyRule, tree: Tree) -> list[baseline.Frozen]:
+    """The frozen violations of a rule. Raises BaselineError."""
+    text = tree.files.get(rule.baseline)
+    if text is None:
+        raise baseline.BaselineError(
+            f"baseline {rule.baseline} is not there: `paritygate structure freeze '{rule.name}'` makes it, "
+            "or take `baseline` out of the rule"
+        )
+    return baseline.read(text, at=rule.baseline)
+
+
+def _shrinks(rule: AnyRule, gone: list[baseline.Frozen]) -> list[str]:
+    if not gone:
+        return []
+    return [
+        f"{len(gone)} frozen violations are gone, first {gone[0].path}: {gone[0].what}; "
+        f"shrink it: `paritygate structure freeze '{rule.name}'`"
+    ]
+
+
+def _held(rule: AnyRule, found: Findings, listed: int) -> str:
     places = [hit for hit in found.places if hit.line]
     where = f"{places[0].path}:{places[0].line}" if len(places) == 1 else f"{len(places)} places"
-    summary = found.places[0].what if not places else f"{where} and nowhere else"
+    summary = f"{where} and nowhere else"
+    if not places:
+        summary = found.places[0].what if found.places else "nothing but what is frozen"
     if isinstance(rule, Imports) and rule.layers:
         summary = f"{len(places)} imports, all downwards, no cycle"
+    if listed:
+        summary += f"; {listed} frozen violations are left"
+    if found.dynamic:
+        summary += f"; {len(found.dynamic)} dynamic calls there cannot be followed"
     return f"{summary}; the planted violation is caught."
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from paritygate.structure.findings import Findings, Hit
 from paritygate.structure.glob import matches
-from paritygate.structure.names import dotted, imported
+from paritygate.structure.import_scan import imports_in
 from paritygate.structure.rules import Imports
 from paritygate.structure.source import Module, Tree
 
@@ -24,35 +24,14 @@ class Import:
     typing_only: bool
 
 
-def imports_of(tree: Tree) -> list[Import]:
-    """Every import in a tree, inside functions and by constant string too."""
+def imports_of(tree: Tree, modules: Iterable[Module]) -> list[Import]:
+    """Every import of some modules of a tree."""
     found = []
-    for module in tree.modules.values():
-        typing_only = {
-            inner
-            for node in ast.walk(module.tree)
-            if isinstance(node, ast.If) and (dotted(node.test) or "").endswith("TYPE_CHECKING")
-            for inner in ast.walk(node)
-        }
-        for node in ast.walk(module.tree):
-            for name in _imported_by(node, module):
-                target = _module_of(name, tree)
-                line = getattr(node, "lineno", 0)
-                found.append(Import(module.name, target, module.path, line, node in typing_only))
+    for module in modules:
+        for item in tree.remember("imports", module.path, partial(imports_in, module)):
+            target = _module_of(item.name, tree)
+            found.append(Import(module.name, target, module.path, item.line, item.typing_only))
     return found
-
-
-def _imported_by(node: ast.AST, module: Module) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        yield from (target for _, target in imported(node, module))
-    elif isinstance(node, ast.Call) and dotted(node.func) in {
-        "importlib.import_module",
-        "import_module",
-        "__import__",
-    }:
-        yield from (str(item.value) for item in node.args[:1] if isinstance(item, ast.Constant))
 
 
 def _module_of(name: str, tree: Tree) -> str:
@@ -71,8 +50,23 @@ def _under(name: str, package: str) -> bool:
 
 def check_imports(rule: Imports, tree: Tree) -> Findings:
     """Imports against the layers or against the forbidden packages of the rule."""
-    every = imports_of(tree)
-    return _layers(rule, tree, every) if rule.layers else _forbidden(rule, tree, every)
+    if rule.layers:
+        under = [module for module in tree.modules.values() if _under(module.name, rule.package)]
+        return _layers(rule, tree, imports_of(tree, under))
+    return _forbidden(rule, tree, imports_of(tree, _can_import(rule, tree)))
+
+
+def _can_import(rule: Imports, tree: Tree) -> list[Module]:
+    """The modules of `of` that can import a forbidden package: they name it, or lie in it."""
+    return [
+        module
+        for module in tree.modules.values()
+        if _under(module.name, rule.of)
+        and any(
+            module.mentions(package.rpartition(".")[2]) or _under(module.name, package)
+            for package in rule.forbid
+        )
+    ]
 
 
 def _forbidden(rule: Imports, tree: Tree, every: list[Import]) -> Findings:
@@ -140,21 +134,23 @@ def _cycles(edges: dict[str, dict[str, Import]]) -> list[Hit]:
     """One hit for each import that closes a cycle, found depth first."""
     hits: list[Hit] = []
     state: dict[str, int] = {}
-    trail: list[str] = []
-
-    def visit(module: str) -> None:
-        state[module] = 1
-        trail.append(module)
-        for target, item in edges.get(module, {}).items():
-            if state.get(target) == 1:
-                cycle = " > ".join([*trail[trail.index(target) :], target])
-                hits.append(Hit(item.path, item.line, f"closes the import cycle {cycle}"))
-            elif target not in state:
-                visit(target)
-        trail.pop()
-        state[module] = 2
-
-    for module in sorted(edges):
-        if module not in state:
-            visit(module)
+    for first in sorted(edges):
+        if first in state:
+            continue
+        state[first] = 1
+        trail = [(first, iter(edges[first].items()))]
+        while trail:
+            module, rest = trail[-1]
+            for target, item in rest:
+                if state.get(target) == 1:
+                    names = [name for name, _ in trail]
+                    cycle = " > ".join([*names[names.index(target) :], target])
+                    hits.append(Hit(item.path, item.line, f"closes the import cycle {cycle}"))
+                elif target not in state:
+                    state[target] = 1
+                    trail.append((target, iter(edges.get(target, {}).items())))
+                    break
+            else:
+                state[module] = 2
+                trail.pop()
     return hits

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from paritygate.structure.source import Module, Tree
 
@@ -85,67 +87,123 @@ class ClassInfo:
     annotations: dict[str, ast.expr] = field(default_factory=dict)
 
 
-class Names:
-    """Every binding at the top of every module, and the way from a dotted name to what it stands for."""
+@dataclass
+class Index:
+    """What one module binds and defines, from its own text alone: targets and definitions, dotted."""
 
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
-        self.classes: dict[str, ClassInfo] = {}
-        self.functions: dict[str, tuple[Module, FunctionNode]] = {}
-        self._bound: dict[str, dict[str, str]] = {}
-        for module in tree.modules.values():
-            self._bound[module.name] = self._bind(module)
+    bound: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, tuple[Module, FunctionNode]] = field(default_factory=dict)
+    classes: dict[str, ClassInfo] = field(default_factory=dict)
 
-    def _bind(self, module: Module) -> dict[str, str]:
-        bound: dict[str, str] = {}
+
+Kind = TypeVar("Kind")
+
+_INDEXES: WeakKeyDictionary[Module, Index] = WeakKeyDictionary()
+
+
+def index_of(module: Module) -> Index:
+    """The index of a module, made once. Raises SourceError where it cannot be parsed."""
+    if module not in _INDEXES:
+        _INDEXES[module] = _Indexer(module).index
+    return _INDEXES[module]
+
+
+class _Indexer:
+    def __init__(self, module: Module) -> None:
+        self.index = Index()
+        self.module = module
+        bound = self.index.bound
         for statement in statements(module.tree.body):
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 for name, target in imported(statement, module):
                     bound[f"* {target}" if name == "*" else name] = target
             elif isinstance(statement, FunctionNode):
-                self._function(module, module.name, statement)
+                self._function(module.name, statement)
                 bound[statement.name] = f"{module.name}.{statement.name}"
             elif isinstance(statement, ast.ClassDef):
-                self._class(module, module.name, statement)
+                self._class(module.name, statement)
                 bound[statement.name] = f"{module.name}.{statement.name}"
             elif isinstance(statement, ast.Assign) and (chain := dotted(statement.value)):
                 for place in statement.targets:
                     if isinstance(place, ast.Name) and place.id != chain.split(".")[0]:
                         bound[place.id] = f"{module.name}.{chain}"
-        return bound
 
-    def _function(self, module: Module, scope: str, node: FunctionNode) -> None:
+    def _function(self, scope: str, node: FunctionNode) -> None:
         name = f"{scope}.{node.name}"
-        self.functions[name] = (module, node)
+        self.index.functions[name] = (self.module, node)
         for statement in statements(node.body):
             if isinstance(statement, FunctionNode):
-                self._function(module, name, statement)
+                self._function(name, statement)
             elif isinstance(statement, ast.ClassDef):
-                self._class(module, name, statement)
+                self._class(name, statement)
 
-    def _class(self, module: Module, scope: str, node: ast.ClassDef) -> None:
+    def _class(self, scope: str, node: ast.ClassDef) -> None:
         name = f"{scope}.{node.name}"
-        info = ClassInfo(name, module, node, [base for base in map(dotted, node.bases) if base])
+        info = ClassInfo(name, self.module, node, [base for base in map(dotted, node.bases) if base])
         for statement in statements(node.body):
             if isinstance(statement, FunctionNode):
                 info.methods[statement.name] = statement
-                self._function(module, name, statement)
+                self._function(name, statement)
             elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 info.annotations[statement.target.id] = statement.annotation
             elif isinstance(statement, ast.ClassDef):
-                self._class(module, name, statement)
-        self.classes[name] = info
+                self._class(name, statement)
+        self.index.classes[name] = info
+
+
+class Definitions(Generic[Kind]):
+    """Definitions by dotted name, looked up in the modules whose names begin it, which are parsed only then."""
+
+    def __init__(self, tree: Tree, pick: Callable[[Index], dict[str, Kind]]) -> None:
+        self._tree = tree
+        self._pick = pick
+        self._known: dict[str, Kind | None] = {}
+
+    def get(self, name: str) -> Kind | None:
+        """The definition, or None."""
+        if name not in self._known:
+            self._known[name] = self._look_up(name)
+        return self._known[name]
+
+    def _look_up(self, name: str) -> Kind | None:
+        prefix = name
+        while prefix := prefix.rpartition(".")[0]:
+            module = self._tree.modules.get(prefix)
+            if module is not None and (found := self._pick(index_of(module)).get(name)) is not None:
+                return found
+        return None
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.get(name) is not None
+
+    def __getitem__(self, name: str) -> Kind:
+        found = self.get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+
+class Names:
+    """The way from a dotted name to what it stands for, through the bindings of the modules on the way."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.classes = Definitions(tree, lambda index: index.classes)
+        self.functions = Definitions(tree, lambda index: index.functions)
+
+    def _bound(self, module: str) -> dict[str, str]:
+        return index_of(self.tree.modules[module]).bound
 
     def resolve_in(self, module: Module, name: str) -> str | None:
         """What a dotted name, as written at the top of a module, stands for; None when unbound."""
         first, _, rest = name.partition(".")
-        bound = self._bound[module.name]
+        bound = index_of(module).bound
         target: str | None = bound.get(first)
         if target is None:
             for star in (key for key in bound if key.startswith("* ")):
                 source = bound[star]
-                if source in self._bound and (
-                    first in self._bound[source] or f"{source}.{first}" in self.functions
+                if source in self.tree.modules and (
+                    first in self._bound(source) or f"{source}.{first}" in self.functions
                 ):
                     target = f"{source}.{first}"
                     break
@@ -155,14 +213,14 @@ class Names:
 
     def resolve(self, name: str, _seen: frozenset[str] = frozenset()) -> str:
         """The definition behind a full dotted name, through re-exports, aliases and bases."""
-        if name in self.functions or name in self.classes or name in self._bound or name in _seen:
+        if name in self.functions or name in self.classes or name in self.tree.modules or name in _seen:
             return name
         seen = _seen | {name}
         parts = name.split(".")
         for cut in range(len(parts) - 1, 0, -1):
             prefix, rest = ".".join(parts[:cut]), parts[cut:]
-            if prefix in self._bound:
-                target = self._bound[prefix].get(rest[0]) or self._through_star(prefix, rest[0])
+            if prefix in self.tree.modules:
+                target = self._bound(prefix).get(rest[0]) or self._through_star(prefix, rest[0])
                 if target is None:
                     return name
                 resolved = ".".join([target, *rest[1:]])
@@ -172,8 +230,8 @@ class Names:
         return name
 
     def _through_star(self, module: str, name: str) -> str | None:
-        for key, source in self._bound[module].items():
-            if key.startswith("* ") and source in self._bound and name in self._bound[source]:
+        for key, source in self._bound(module).items():
+            if key.startswith("* ") and source in self.tree.modules and name in self._bound(source):
                 return f"{source}.{name}"
         return None
 

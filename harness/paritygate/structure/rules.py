@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -22,11 +24,15 @@ class Planted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What every rule says. Files are named by globs relative to the root (`engine/**/*.py`)."""
+    """What every rule says. Files are named by globs relative to the root (`engine/**/*.py`).
+
+    `baseline` names a file of frozen violations, which pass as long as they are there; it may only shrink.
+    """
 
     name: str
     why: str
     planted: Planted
+    baseline: str = ""
 
     def __post_init__(self) -> None:
         for field in ("name", "why"):
@@ -63,6 +69,50 @@ class AbsentPattern(Rule, frozen=True, tag="absent-pattern"):
 
     pattern: str
     files: tuple[str, ...] = ("**",)
+    allow: tuple[str, ...] = ()
+
+
+class OnlyPatternIn(Rule, frozen=True, tag="only-pattern-in"):
+    """Lines that match the regular expression `pattern` stand in the files of `only_in`, each of which has one.
+
+    They stand nowhere else in `files`, `allow` excepted.
+    """
+
+    pattern: str
+    only_in: tuple[str, ...]
+    files: tuple[str, ...] = ("**",)
+    allow: tuple[str, ...] = ()
+
+
+# What ast-grep's Python package reads; it ends the process for any other.
+Language = Literal[
+    "bash", "c", "cpp", "csharp", "css", "elixir", "go", "haskell", "html", "java", "javascript", "json", "kotlin",
+    "lua", "php", "python", "ruby", "rust", "scala", "swift", "tsx", "typescript", "yaml",
+]  # fmt: skip
+
+
+class AbsentStructure(Rule, frozen=True, tag="absent-structure"):
+    """Nothing in `files` has the shape of `structure`, an ast-grep pattern in `language`; `allow` excepted.
+
+    `$NAME` stands for one node, `$$$` for any number of them. Every allowed file must hold a match.
+    """
+
+    language: Language
+    structure: str
+    files: tuple[str, ...]
+    allow: tuple[str, ...] = ()
+
+
+class OnlyStructureIn(Rule, frozen=True, tag="only-structure-in"):
+    """What has the shape of `structure`, an ast-grep pattern in `language`, stands in the files of `only_in` alone.
+
+    Each of them has one; `allow` is excepted.
+    """
+
+    language: Language
+    structure: str
+    only_in: tuple[str, ...]
+    files: tuple[str, ...]
     allow: tuple[str, ...] = ()
 
 
@@ -123,7 +173,18 @@ class Delegates(Rule, frozen=True, tag="delegates"):
     wraps: str
 
 
-AnyRule = SingleCaller | AbsentSymbol | AbsentPattern | OnlyDefinedIn | MustCall | Imports | Delegates
+AnyRule = (
+    SingleCaller
+    | AbsentSymbol
+    | AbsentPattern
+    | OnlyPatternIn
+    | AbsentStructure
+    | OnlyStructureIn
+    | OnlyDefinedIn
+    | MustCall
+    | Imports
+    | Delegates
+)
 
 
 class StructurePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -84,7 +84,7 @@ class Types:
             target = scope.class_name
         if target and target.rpartition(".")[2] == "Self" and scope.class_name:
             target = scope.class_name
-        return frozenset([target]) if target in self.names.classes else NOTHING
+        return frozenset([target]) if target and target in self.names.classes else NOTHING
 
     def attribute(self, class_name: str, attribute: str) -> Kinds:
         """The classes of `instance.attribute`, from the class body and from what methods assign to self."""
@@ -194,8 +194,8 @@ class Types:
         # What `name = value` makes `name` an alias of.
         if value is None or not _member(value)[1]:
             return set()
-        known = self.names.functions.keys() | self.names.classes.keys()
-        return {name for name in self.callees(scope, value) if name in known}
+        names = self.names
+        return {n for n in self.callees(scope, value) if n in names.functions or n in names.classes}
 
     def function_scope(self, function: FunctionNode | ast.Lambda, parent: Scope, caller: str) -> Scope:
         """The scope of a function: parameters by annotation, locals by what is assigned to them."""

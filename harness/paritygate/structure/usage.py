@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 
 from paritygate.structure.callgraph import CallGraph, Use, UseKind
 from paritygate.structure.findings import Findings, Hit
 from paritygate.structure.glob import matches
+from paritygate.structure.names import index_of
 from paritygate.structure.rules import Delegates, MustCall, SingleCaller
 
 
@@ -18,6 +20,7 @@ def single_caller(rule: SingleCaller, graph: CallGraph) -> Findings:
         found.dead.append(f"no function or class {rule.target} is defined")
         return found
     name = target.rpartition(".")[2]
+    found.dynamic = [_hit(use, use.target) for use in graph.dynamic(graph.naming(target))]
     permitted = (*rule.only_from, *rule.allow)
     uses = [use for use in graph.uses_of(target) if not _inside(use, target)]
     by_name = [use for use in graph.unresolved(name) if not _inside(use, target)]
@@ -48,15 +51,30 @@ def must_call(rule: MustCall, graph: CallGraph) -> Findings:
         found.dead.append(f"no function or class {rule.target} is defined")
     short = target.rpartition(".")[2]
     for glob in rule.functions:
-        matched = [name for name in graph.names.functions if fnmatchcase(name, glob)]
+        matched = _functions_named(glob, graph)
         if not matched:
             found.dead.append(f"no function is named {glob}")
         for name in matched:
             module, node = graph.names.functions[name]
+            found.dynamic += [_hit(use, use.target) for use in graph.dynamic([module]) if use.caller == name]
             if target in graph.called_by(name):
                 found.places.append(Hit(module.path, node.lineno, f"{node.name} reaches {short}"))
             else:
                 found.violations.append(Hit(module.path, node.lineno, f"{node.name} never calls {short}"))
+    return found
+
+
+def _functions_named(glob: str, graph: CallGraph) -> list[str]:
+    """The functions whose dotted names match; only modules are parsed whose names can begin such a name."""
+    fixed = re.split(r"[*?\[]", glob, maxsplit=1)[0]
+    last = glob.rpartition(".")[2]
+    found = []
+    for module in graph.tree.modules.values():
+        if not module.name.startswith(fixed) and not fixed.startswith(f"{module.name}."):
+            continue
+        if last.isidentifier() and not module.mentions(last):
+            continue
+        found += [name for name in index_of(module).functions if fnmatchcase(name, glob)]
     return found
 
 
@@ -82,7 +100,7 @@ def delegates(rule: Delegates, graph: CallGraph) -> Findings:
         caller, own = f"{wrapper.name}.{name}", f"{wrapper.name}.{name}"
         forwarded = any(
             use.caller == caller and use.target.rpartition(".")[2] == name and use.target != own
-            for use in graph.uses
+            for use in graph.uses_in(wrapper.module)
             if use.kind in (UseKind.CALL, UseKind.UNRESOLVED)
         )
         kept = Hit(wrapper.module.path, method.lineno, f"{wrapper.node.name}.{name} forwards")

@@ -1,16 +1,17 @@
-"""Rules about what is written where: absent-symbol, absent-pattern, only-defined-in."""
+"""Rules about what is written where: absent-symbol, absent-pattern, only-pattern-in, only-defined-in."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from paritygate.structure.callgraph import CallGraph
 from paritygate.structure.findings import Findings, Hit
 from paritygate.structure.glob import matches
 from paritygate.structure.names import FunctionNode, dotted, imported
-from paritygate.structure.rules import AbsentPattern, AbsentSymbol, OnlyDefinedIn
+from paritygate.structure.rules import AbsentPattern, AbsentSymbol, OnlyDefinedIn, OnlyPatternIn
 from paritygate.structure.source import Module, Tree
 from paritygate.structure.types import assigned
 
@@ -24,22 +25,44 @@ def absent_pattern(rule: AbsentPattern, tree: Tree, policy_path: str) -> Finding
 
     The policy itself quotes the pattern and the planted violation, so it is no part of the tree here.
     """
+    found, read = _text_hits(rule, rule.allow, tree, policy_path)
+    if not rule.allow and read:
+        found.places.append(Hit(policy_path, 0, f"{read} files read, none may match"))
+    return found
+
+
+def only_pattern_in(rule: OnlyPatternIn, tree: Tree, policy_path: str) -> Findings:
+    """Every matching line outside `only_in` and `allow` is a violation; none inside means a dead rule."""
+    return _text_hits(rule, (*rule.only_in, *rule.allow), tree, policy_path)[0]
+
+
+def _text_hits(
+    rule: AbsentPattern | OnlyPatternIn, permitted: tuple[str, ...], tree: Tree, policy_path: str
+) -> tuple[Findings, int]:
+    """The matching lines, and how many files were read. The policy and a baseline quote what they are about."""
     found = Findings()
     expression = re.compile(rule.pattern)
-    selected = [path for path in tree.select(rule.files) if path != policy_path]
+    selected = [path for path in tree.select(rule.files) if path not in (policy_path, rule.baseline)]
     if not selected:
         found.dead.append(f"no file matches {', '.join(rule.files)}")
     for path in selected:
-        if not expression.search(tree.files[path]) and not rule.pattern.startswith("^"):
-            continue
-        for number, line in enumerate(tree.files[path].splitlines(), 1):
-            if expression.search(line):
-                hit = Hit(path, number, f"reads {line.strip()[:100]!r}")
-                (found.places if matches(path, rule.allow) else found.violations).append(hit)
-    _dead_exceptions(rule.allow, found)
-    if not rule.allow:
-        found.places.append(Hit(policy_path, 0, f"{len(selected)} files read, none may match"))
-    return found
+        hits = tree.remember(("lines", rule.pattern), path, partial(_matching_lines, expression, tree, path))
+        (found.places if matches(path, permitted) else found.violations).extend(hits)
+    dead_exceptions(permitted, found)
+    return found, len(selected)
+
+
+def _matching_lines(expression: re.Pattern[str], tree: Tree, path: str) -> list[Hit]:
+    text = tree.files[path]
+    # A pattern that cannot match the whole text cannot match a line of it, unless it looks at what is around.
+    looks_around = "(?" in expression.pattern or "\\A" in expression.pattern or "\\Z" in expression.pattern
+    if not looks_around and not re.compile(expression.pattern, re.MULTILINE).search(text):
+        return []
+    return [
+        Hit(path, number, f"reads {line.strip()[:100]!r}")
+        for number, line in enumerate(text.splitlines(), 1)
+        if expression.search(line)
+    ]
 
 
 def absent_symbol(rule: AbsentSymbol, graph: CallGraph) -> Findings:
@@ -47,19 +70,29 @@ def absent_symbol(rule: AbsentSymbol, graph: CallGraph) -> Findings:
     found = Findings()
     bare = "." not in rule.symbol
     hits: list[Hit] = []
+    last = rule.symbol.rpartition(".")[2]
     for module in graph.tree.modules.values():
-        for node in ast.walk(module.tree):
-            for name in _mentioned(node, module):
-                if name == rule.symbol or (bare and rule.symbol in name.split(".")):
-                    hits.append(Hit(module.path, getattr(node, "lineno", 0), f"names {rule.symbol}"))
+        if module.mentions(last) or last in module.name.split("."):
+            find = partial(_namings, module, rule.symbol)
+            hits += graph.tree.remember(("symbol", rule.symbol), module.path, find)
     if not bare:
         hits += [Hit(use.path, use.line, f"{use.kind} {rule.symbol}") for use in graph.uses_of(rule.symbol)]
     for hit in hits:
         (found.places if matches(hit.path, rule.allow) else found.violations).append(hit)
-    _dead_exceptions(rule.allow, found)
+    dead_exceptions(rule.allow, found)
     if not rule.allow:
         found.places.append(Hit("", 0, f"{len(graph.tree.modules)} modules read, none may name it"))
     return found
+
+
+def _namings(module: Module, symbol: str) -> list[Hit]:
+    bare = "." not in symbol
+    return [
+        Hit(module.path, getattr(node, "lineno", 0), f"names {symbol}")
+        for node in ast.walk(module.tree)
+        for name in _mentioned(node, module)
+        if name == symbol or (bare and symbol in name.split("."))
+    ]
 
 
 def only_defined_in(rule: OnlyDefinedIn, tree: Tree) -> Findings:
@@ -75,16 +108,33 @@ def only_defined_in(rule: OnlyDefinedIn, tree: Tree) -> Findings:
             continue
         expression = re.compile(text)
         for module in tree.modules.values():
-            if not matches(module.path, rule.files):
+            if not matches(module.path, rule.files) or not _can_name(text, expression, module):
                 continue
-            for line, what in finder(module, expression):
-                inside = matches(module.path, (*rule.only_in, *rule.allow))
-                (found.places if inside else found.violations).append(Hit(module.path, line, what))
-    _dead_exceptions((*rule.only_in, *rule.allow), found)
+            written = tree.remember(
+                (finder.__name__, text), module.path, partial(_all, finder, module, expression)
+            )
+            inside = matches(module.path, (*rule.only_in, *rule.allow))
+            (found.places if inside else found.violations).extend(
+                Hit(module.path, line, what) for line, what in written
+            )
+    dead_exceptions((*rule.only_in, *rule.allow), found)
     return found
 
 
-def _dead_exceptions(globs: tuple[str, ...], found: Findings) -> None:
+def _all(
+    finder: Callable[[Module, re.Pattern[str]], Iterator[tuple[int, str]]],
+    module: Module,
+    expression: re.Pattern[str],
+) -> list[tuple[int, str]]:
+    return list(finder(module, expression))
+
+
+def _can_name(text: str, expression: re.Pattern[str], module: Module) -> bool:
+    # What matches a whole identifier matches the text that holds it, unless it looks at what is around.
+    return any(sign in text for sign in ("(?", "^", "$", "\\")) or expression.search(module.text) is not None
+
+
+def dead_exceptions(globs: tuple[str, ...], found: Findings) -> None:
     for glob in globs:
         if not any(matches(hit.path, (glob,)) for hit in found.places):
             found.dead.append(f"nothing in {glob} matches, where the rule expects it")

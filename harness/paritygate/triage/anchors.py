@@ -26,7 +26,10 @@ def spellings(*streams: Stream | None) -> dict[int, str]:
     found: dict[int, str] = {}
     for stream in streams:
         for position in (stream.positions if stream is not None else None) or ():
-            named = [(position.token_id, position.token), *((top.token_id, top.token) for top in position.top)]
+            named = [
+                (position.token_id, position.token),
+                *((top.token_id, top.token) for top in position.top),
+            ]
             found |= {token_id: token for token_id, token in named if token_id is not None}
     return found
 
