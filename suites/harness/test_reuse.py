@@ -221,8 +221,7 @@ def test_the_bytes_of_a_golden_count(repository: Repository) -> None:
     repository.edit("paritygate.toml", 'name = "toy"', 'name = "toy"\nsha256 = "00"')
     with (repository.root / "paritygate.toml").open("a") as file:
         file.write(
-            '\n[goldens]\ndirectory = "g"\n[envelopes.e]\nkl_mean = 1\nkl_max = 1\nmax_abs_logit = 1\nreason = "r"\n'
-            '[claims.replayed]\nkind = "golden"\narms = ["one"]\nenvelope = "e"\n'
+            '\n[goldens]\ndirectory = "g"\n[claims.replayed]\nkind = "golden"\narms = ["one"]\ncases = []\n'
         )
     golden = repository.root / "g" / "reference" / "x.jsonl"
     golden.parent.mkdir(parents=True)
@@ -238,7 +237,7 @@ def test_the_bytes_of_a_golden_count(repository: Repository) -> None:
     golden.write_bytes(b"{} ")
     after = parts()
     assert {name for name in before if before[name] != after[name]} == {"goldens"}
-    repository.edit("paritygate.toml", "max_abs_logit = 1", "max_abs_logit = 2")
+    repository.edit("paritygate.toml", "cases = []", 'cases = ["x"]')
     assert {name for name in after if after[name] != parts()[name]} == {"claim"}
 
 

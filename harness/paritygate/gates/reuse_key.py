@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import importlib.metadata
 import inspect
@@ -24,7 +25,6 @@ from paritygate.arms.base import ArmError
 from paritygate.arms.registry import arm_class
 from paritygate.case import Case
 from paritygate.gates.units import Unit
-from paritygate.golden.store import Store
 from paritygate.machine import this_machine
 from paritygate.policy import ArmPolicy, Policy
 from paritygate.structure.glob import matches
@@ -95,9 +95,9 @@ class Keys:
         self.root = root
         self.cases = policy.all_cases(root)
         paths = project_paths(root)
-        for glob in policy.reuse.sources:
-            if not any(matches(path, (glob,)) for path in paths):
-                raise NotKeyed(f"[reuse] sources: no file matches {glob}")
+        for wanted in policy.reuse.sources:
+            if not any(matches(path, (wanted,)) for path in paths):
+                raise NotKeyed(f"[reuse] sources: no file matches {wanted}")
         self._shared = {
             "sources": _files_digest(root, (path for path in paths if matches(path, policy.reuse.sources))),
             "harness": self._harness(),
@@ -128,8 +128,12 @@ class Keys:
     def _golden(self, unit: Unit, name: str) -> str:
         if unit.gate not in ("golden", "envelope"):
             return ""
-        path = Store(self.root / self.policy.goldens.directory).path(name)
-        return _file_digest(path) if path.is_file() else "missing"
+        # Of every layer: one that is added may take the place of the one that was replayed.
+        directory = self.root / self.policy.goldens.directory
+        files = [
+            path.relative_to(directory).as_posix() for path in directory.rglob(f"{glob.escape(name)}.jsonl")
+        ]
+        return _files_digest(directory, files) if files else "missing"
 
     def _harness(self) -> str:
         package = Path(paritygate.__file__).parent
@@ -170,7 +174,7 @@ class Keys:
         seen = {
             name: value
             for name, value in os.environ.items()
-            if any(fnmatchcase(name, glob) for glob in wanted)
+            if any(fnmatchcase(name, each) for each in wanted)
         }
         return _digest([seen, sys.prefix, sys.executable])
 
