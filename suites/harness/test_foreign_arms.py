@@ -148,6 +148,15 @@ def test_the_two_engines_agree_within_float32(arms: dict[str, Arm]) -> None:
     assert np.abs(ours).max() > 1.0
 
 
+def test_mlx_lms_own_detokenizer_is_used_unless_told(arms: dict[str, Arm]) -> None:
+    """It trims a space at the start, which the plain one and transformers keep: the arm must not hide that."""
+    theirs = arms["transformers"].generate(CASE)
+    own = arms["mlx-lm"].generate(CASE)
+    assert own.token_ids == theirs.token_ids
+    assert own.manifest["detokenizer"] == "BPEStreamingDetokenizer"
+    assert own.text == theirs.text.removeprefix(" ")
+
+
 def test_a_penalty_that_transformers_lacks_is_refused_by_name(arm: Arm) -> None:
     case = Case(name="c", max_tokens=4, prompt="The", sampler=Sampler(presence_penalty=0.5))
     if arm.name == "transformers":
