@@ -81,6 +81,7 @@ class LlamaCppArm:
         )
         props = self._client.get("/props").json()
         self._eos = self._ids(props["eos_token"], add_special=False)
+        (self._letter,) = self._ids("a", add_special=False)
         self._cold = True
         self._manifest = {
             "engine": "llama.cpp",
@@ -182,6 +183,9 @@ class LlamaCppArm:
         rows = []
         for end in range(start + 1, len(token_ids) + 1):
             body = NEUTRAL | {"prompt": list(token_ids[:end]), "n_predict": 1, "temperature": 0.0}
+            # A letter is drawn whatever is likeliest: nothing is told of a token that is half a character, or the end.
+            # The probabilities that are told are those before any bias.
+            body |= {"logit_bias": [[self._letter, 1e9]]}
             body |= {"n_probs": 1 << 24, "cache_prompt": end > start + 1}
             (place,) = self._post("(logits)", "/completion", body)["completion_probabilities"]
             row = np.full(len(place["top_logprobs"]), -np.inf, np.float32)

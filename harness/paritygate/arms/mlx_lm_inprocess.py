@@ -33,9 +33,11 @@ class MlxLmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The keys of an arm of kind `mlx-lm`.
 
     MODEL is a Hugging Face directory; a .gguf file is converted once, through transformers, and kept in `converted`
-    (below the user's cache unless given).
+    (below the user's cache unless given). `detokenizer` is the one that mlx-lm picks for the tokenizer, or the plain
+    one that decodes all tokens again: the first may drop a space with which an answer starts.
     """
 
+    detokenizer: Literal["own", "plain"] = "own"
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     threads: int = 1
     converted: str = ""
@@ -76,15 +78,16 @@ class MlxLmArm:
             from mlx_lm import stream_generate
             from mlx_lm.sample_utils import make_logits_processors, make_sampler
             from mlx_lm.tokenizer_utils import TokenizerWrapper
+            from mlx_lm.tokenizer_utils import load as load_own_tokenizer
         except ImportError as error:
             raise ArmError(f"arm {self.name}: {error}: pip install mlx-lm torch") from error
         except (OSError, ValueError, KeyError) as error:
             raise ArmError(f"arm {self.name}: mlx-lm cannot read {self.model}: {error}") from error
         self._mx, self._stream_generate = mx, stream_generate
         self._make_sampler, self._make_processors = make_sampler, make_logits_processors
-        tokenizer = load_tokenizer(directory)
-        self._tokenizer = tokenizer
-        self._wrapped = TokenizerWrapper(tokenizer)
+        self._tokenizer = load_tokenizer(directory)
+        own = self.options.detokenizer == "own"
+        self._wrapped = load_own_tokenizer(directory) if own else TokenizerWrapper(self._tokenizer)
         self._manifest = {
             "engine": "mlx-lm",
             "backend": "mlx",
@@ -94,6 +97,7 @@ class MlxLmArm:
             "weights_hash": weights_hash(path),
             "libraries": versions_of(LIBRARIES),
             "logprobs": "after penalties",
+            "detokenizer": type(self._wrapped.detokenizer).__name__,
             "stop_strings": "found by the arm: mlx_lm.stream_generate has none",
         }
 
