@@ -18,6 +18,7 @@ from paritygate.case import Case, Sampler
 from paritygate.compare.identity import compare
 from paritygate.gates.replies import check_of
 from paritygate.policy import Envelope, Policy
+from paritygate.stream import Usage
 from paritygate.triage import layers, nearness
 from paritygate.triage.budget import Spent
 from paritygate.triage.divergence import Divergence
@@ -327,6 +328,12 @@ def test_the_partition_is_compared_by_counters(stream) -> None:
     told = partition(one, two)
     assert told["differing"] == ["prefill_pieces"]
     assert told["sentence"] == "prefill_pieces differ: [[0, 3]] and [[0, 2], [2, 3]]"
+    hit = stream([1], counters={"prefill_pieces": [[2, 3]], "cached_tokens": 2, "max_rows": 1},
+                 usage=Usage(prompt_tokens=3, completion_tokens=1, total_tokens=4, cached_tokens=2))  # fmt: skip
+    cold = stream([1], counters=two.counters | {"cached_tokens": 0})
+    assert partition(cold, hit, cached=True)["differing"] == []
+    wrong = stream([1], counters={"prefill_pieces": [[1, 3]], "cached_tokens": 2}, usage=hit.usage)
+    assert "went on at 1: 1 fed twice" in partition(cold, wrong, cached=True)["sentence"]
     assert "counts no work" in partition(one, stream([1]))["sentence"]
 
 

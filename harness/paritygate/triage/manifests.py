@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paritygate.compare.identity import EXECUTION, SETTINGS
+from paritygate.compare.reuse import partition_fault
 from paritygate.stream import Stream
 
 # Counters that say how the same forward was cut, and with how many neighbours it ran.
@@ -52,12 +53,24 @@ def manifests(reference: Stream, candidate: Stream) -> dict[str, Any]:
     return {"differing": differing, "sentence": f"settings that differ: {named}"}
 
 
-def partition(reference: Stream, candidate: Stream) -> dict[str, Any]:
-    """Whether the prompts were cut alike and ran beside as many rows, by the counters of both sides."""
+def partition(reference: Stream, candidate: Stream, *, cached: bool = False) -> dict[str, Any]:
+    """Whether the prompts were cut alike and ran beside as many rows, by the counters of both sides.
+
+    A hit (`cached`) is cut as the cold run is, from where it resumes.
+    """
     told = {name: [reference.counters.get(name), candidate.counters.get(name)] for name in PARTITION}
     known = {name: pair for name, pair in told.items() if None not in pair}
     differing = [name for name, (ours, theirs) in known.items() if ours != theirs]
-    if differing:
+    cold, hit = known.get("prefill_pieces", (None, None))
+    if cached and cold and hit:
+        # What was reused differs by design, and so do the pieces before it.
+        differing = [name for name in differing if name == "max_rows"]
+        if fault := partition_fault(reference, candidate):
+            differing.append("prefill_pieces")
+            sentence = f"partition: {fault}"
+        else:
+            sentence = f"partition: the hit ran what the cold run ran from there on, {hit} of {cold}"
+    elif differing:
         sentence = "; ".join(f"{name} differ: {known[name][0]} and {known[name][1]}" for name in differing)
     elif known:
         sentence = (

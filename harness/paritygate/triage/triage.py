@@ -92,14 +92,15 @@ class _Inquiry:
         found, told = self._found, self._told
         if (candidate := found.candidate) is not None:
             self._step("manifests", lambda: manifests(found.reference, candidate))
-            self._step("partition", lambda: partition(found.reference, candidate))
+            self._step("partition", lambda: partition(found.reference, candidate, cached=found.cached))
         if full:
             told["full"] = True
+            tapping, search = ("layers", self._layers), ("smallest", self._smallest)
             for name, step in (
                 ("reanchor", self._reanchor),
                 ("nearness", self._nearness),
-                ("smallest", self._smallest),
-                ("layers", self._layers),
+                # The longest search comes last, but where only its result is short enough to be tapped.
+                *((tapping, search) if self._fork_tokens() else (search, tapping)),
             ):
                 self._progress(f"triage: {self._check} {name}")
                 self._step(name, step)
@@ -221,12 +222,14 @@ class _Inquiry:
         taps = layers.taps_of(pairs[0], pairs[1], share)
         return layers.first_difference((found.other, found.arm), taps, len(tokens), share)
 
-    def _tapped_tokens(self) -> tuple[int, ...]:
-        """What is fed at the fork, or the smallest prompt where that is long."""
+    def _fork_tokens(self) -> tuple[int, ...]:
+        """What is fed at the fork, () where it is too much to tap."""
         found = self._found
         index = len(found.said) - 1 if found.index is None else found.index
         tokens = found.prompt + found.said[: max(index, 0)]
-        if len(tokens) <= TAPPED_TOKENS:
-            return tokens
+        return tokens if len(tokens) <= TAPPED_TOKENS else ()
+
+    def _tapped_tokens(self) -> tuple[int, ...]:
+        """What is fed at the fork, or the smallest prompt where that is long."""
         smallest = self._told.get("smallest", {}).get("token_ids") or ()
-        return tuple(smallest) if len(smallest) <= TAPPED_TOKENS else ()
+        return self._fork_tokens() or (tuple(smallest) if len(smallest) <= TAPPED_TOKENS else ())
