@@ -150,6 +150,7 @@ class _Replay:
             envelope=self.policy.envelopes[self.claim.envelope],
             floor=self.policy.goldens.margin_floor,
             index=found.details.get("index"),
+            recorded=golden.provenance,
         )
 
     def _distance_check(self, distances: dict[str, float]) -> Check:

@@ -7,6 +7,7 @@ from typing import Any
 
 from paritygate.compare.identity import EXECUTION, SETTINGS
 from paritygate.compare.reuse import partition_fault
+from paritygate.golden.golden import Provenance
 from paritygate.stream import Stream
 
 # Counters that say how the same forward was cut, and with how many neighbours it ran.
@@ -51,6 +52,30 @@ def manifests(reference: Stream, candidate: Stream) -> dict[str, Any]:
         f"{name} ({told['reference']} / {told['candidate']})" for name, told in differing.items()
     )
     return {"differing": differing, "sentence": f"settings that differ: {named}"}
+
+
+def recorded(provenance: Provenance, candidate: Stream) -> dict[str, Any]:
+    """Libraries that the oracles and the arm both name and that differ: a golden has no settings beside them."""
+    ours = {name: version for run in provenance.runs for name, version in run.versions.items()}
+    theirs = candidate.manifest.get("libraries")
+    theirs = theirs if isinstance(theirs, Mapping) else {}
+    shared = [name for name in ours if name in theirs]
+    differing = {
+        f"libraries.{name}": {"kind": "other", "reference": ours[name], "candidate": theirs[name]}
+        for name in shared
+        if ours[name] != theirs[name]
+    }
+    who = " and ".join(
+        dict.fromkeys(f"{run.oracle} {ours.get(run.oracle, '')}".strip() for run in provenance.runs)
+    )
+    if differing:
+        named = [f"{n.partition('.')[2]} ({t['reference']} / {t['candidate']})" for n, t in differing.items()]
+        apart = f"libraries that differ: {', '.join(named)}"
+    else:
+        apart = (
+            f"shared libraries are alike ({', '.join(shared)})" if shared else "no library in common is told"
+        )
+    return {"differing": differing, "sentence": f"settings: the golden is by {who}; {apart}"}
 
 
 def partition(reference: Stream, candidate: Stream, *, cached: bool = False) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from paritygate.triage.anchors import by_prompting, by_teacher_forcing, spelling
 from paritygate.triage.budget import Budget, Spent
 from paritygate.triage.command import commands
 from paritygate.triage.divergence import Divergence, Use
-from paritygate.triage.manifests import manifests, partition
+from paritygate.triage.manifests import manifests, partition, recorded
 from paritygate.triage.smallest import smallest_prompt
 from paritygate.verdict import Check, Verdict
 
@@ -57,7 +57,10 @@ class Triage:
             return check
         budget = Budget(self._policy.triage.seconds, self._policy.triage.arm_calls)
         inquiry = _Inquiry(self._policy, check.name, found, self._use(found, held), budget, self._progress)
-        told = inquiry.told(full=self._arms.allowance.take())
+        try:
+            told = inquiry.told(full=self._arms.allowance.take())
+        except Exception as error:  # the boundary that keeps a red red
+            told = {"schema": TRIAGE_SCHEMA, "problems": [f"triage: {type(error).__name__}: {error}"]}
         return dataclasses.replace(
             check, details=check.details | {"triage": told}, seconds=check.seconds + budget.elapsed
         )
@@ -66,7 +69,13 @@ class Triage:
         @contextlib.contextmanager
         def use(name: str) -> Iterator[Arm]:
             if held is not None and name == found.arm:
-                yield held
+                try:
+                    yield held
+                except ArmError:
+                    with contextlib.suppress(ArmError):
+                        held.close()
+                        held.open()  # the gate's next case asks it again
+                    raise
                 return
             try:
                 with self._arms.use(name) as arm:
@@ -91,7 +100,11 @@ class _Inquiry:
     def told(self, *, full: bool) -> dict[str, Any]:
         found, told = self._found, self._told
         if (candidate := found.candidate) is not None:
-            self._step("manifests", lambda: manifests(found.reference, candidate))
+            made = found.recorded
+            self._step(
+                "manifests",
+                lambda: recorded(made, candidate) if made else manifests(found.reference, candidate),
+            )
             self._step("partition", lambda: partition(found.reference, candidate, cached=found.cached))
         if full:
             told["full"] = True
