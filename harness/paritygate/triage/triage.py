@@ -26,6 +26,7 @@ from paritygate.triage.smallest import smallest_prompt
 from paritygate.verdict import Check, Verdict
 
 TRIAGE_SCHEMA = 1
+TRIAGED = (Verdict.DIVERGED, Verdict.LENGTH)
 # Every array of a forward over more tokens than this is more than is worth holding.
 TAPPED_TOKENS = 320
 
@@ -53,7 +54,7 @@ class Triage:
 
     def of(self, check: Check, found: Divergence, *, held: Arm | None = None) -> Check:
         """The check with `details["triage"]`. The caller holds no arm but `held`, whose name is `found.arm`."""
-        if check.verdict not in (Verdict.DIVERGED, Verdict.LENGTH):
+        if check.verdict not in TRIAGED:
             return check
         budget = Budget(self._policy.triage.seconds, self._policy.triage.arm_calls)
         inquiry = _Inquiry(self._policy, check.name, found, self._use(found, held), budget, self._progress)
