@@ -126,3 +126,4 @@ def _show_known(console: Console, details: dict[str, Any]) -> None:
     if isinstance(told := details.get("triage"), dict):
         _triage(console, told)
         details.pop("triage")
+        details.pop("reanchored", None)  # the same forks, told above with what each side preferred

@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 
 from paritygate import policy as policies
+from paritygate.arms.base import ArmError
 from paritygate.case import Case, Sampler
 from paritygate.compare.identity import compare
 from paritygate.gates.replies import check_of
 from paritygate.policy import Envelope, Policy
+from paritygate.stream import Usage
 from paritygate.triage import layers, nearness
 from paritygate.triage.budget import Spent
 from paritygate.triage.divergence import Divergence
-from paritygate.triage.manifests import manifests, partition
+from paritygate.triage.manifests import manifests, partition, recorded
 from paritygate.triage.settings import TriagePolicy
 from paritygate.triage.smallest import minimized
 from paritygate.triage.triage import Triage
@@ -29,6 +31,7 @@ from paritygate.verdict import Check, Outcome, Verdict
 
 sys.path.insert(0, str(Path(__file__).parent))
 from counting_arms import CountingArm, Pool, Tokens
+from hand_made_goldens import golden
 
 # 3 and 7, in that order, make the faulty engine miscount: nothing else does.
 PROMPT = (20, 21, 3, 11, 15, 31, 7, 13, 31, 9)
@@ -321,12 +324,52 @@ def test_every_differing_setting_is_listed_with_its_kind(stream) -> None:
     assert "tells none" in manifests(one, stream([1]))["sentence"]
 
 
+def test_a_golden_is_compared_by_the_libraries_that_made_it(stream) -> None:
+    made = golden(versions={"torch": "2", "tokenizers": "1", "transformers": "5", "mlx-lm": "6"}).provenance
+    told = recorded(
+        made, stream([1], manifest={"libraries": {"torch": "3", "tokenizers": "1", "numpy": "2"}})
+    )
+    assert told["differing"] == {"libraries.torch": {"kind": "other", "reference": "2", "candidate": "3"}}
+    assert told["sentence"] == (
+        "settings: the golden is by transformers 5 and mlx-lm 6; libraries that differ: torch (2 / 3)"
+    )
+
+
+def test_a_held_arm_that_fails_is_started_again(policy: Policy) -> None:
+    class Fragile(CountingArm):
+        opened, closed = 0, 0
+
+        def repeat(self, case: Case, times: int):
+            raise ArmError("it hung")
+
+        def open(self) -> None:
+            self.opened += 1
+
+        def close(self) -> None:
+            self.closed += 1
+
+    arm = Fragile("other", after_even)
+    found = dataclasses.replace(divergence(CountingArm("fake"), arm), cached=True, against=None)
+    assert found.candidate is not None
+    comparison = compare(found.reference, found.candidate, floor=FLOOR)
+    check = check_of("cache", "cache/c/other/greeting/hit", comparison, seconds=0.0)
+    told = Triage(policy, Pool(), lambda line: None).of(check, found, held=arm)
+    assert (arm.opened, arm.closed) == (1, 1)
+    assert "it hung" in told.details["triage"]["smallest"]["sentence"]
+
+
 def test_the_partition_is_compared_by_counters(stream) -> None:
     one = stream([1], counters={"prefill_pieces": [[0, 3]], "max_rows": 1})
     two = stream([1], counters={"prefill_pieces": [[0, 2], [2, 3]], "max_rows": 1})
     told = partition(one, two)
     assert told["differing"] == ["prefill_pieces"]
     assert told["sentence"] == "prefill_pieces differ: [[0, 3]] and [[0, 2], [2, 3]]"
+    hit = stream([1], counters={"prefill_pieces": [[2, 3]], "cached_tokens": 2, "max_rows": 1},
+                 usage=Usage(prompt_tokens=3, completion_tokens=1, total_tokens=4, cached_tokens=2))  # fmt: skip
+    cold = stream([1], counters=two.counters | {"cached_tokens": 0})
+    assert partition(cold, hit, cached=True)["differing"] == []
+    wrong = stream([1], counters={"prefill_pieces": [[1, 3]], "cached_tokens": 2}, usage=hit.usage)
+    assert "went on at 1: 1 fed twice" in partition(cold, wrong, cached=True)["sentence"]
     assert "counts no work" in partition(one, stream([1]))["sentence"]
 
 

@@ -23,7 +23,7 @@ from paritygate.golden.survey import survey
 from paritygate.policy import GoldenClaim, Policy
 from paritygate.stream import Stream
 from paritygate.triage.divergence import Divergence
-from paritygate.triage.triage import Triage, witness_of
+from paritygate.triage.triage import TRIAGED, Triage, witness_of
 from paritygate.verdict import Check, Outcome, Verdict
 
 GATE = "golden"
@@ -133,7 +133,9 @@ class _Replay:
                 counters=stream.counters,
                 manifests={self.name: stream.manifest},
             )
-            yield self.triage.of(check, self._divergence(golden, stream, found))
+            if found.verdict in TRIAGED:
+                check = self.triage.of(check, self._divergence(golden, stream, found))
+            yield check
         if self.claim.envelope:
             yield self._distance_check(distances)
         if work := work_of(streams):
@@ -149,6 +151,7 @@ class _Replay:
             envelope=self.policy.envelopes.get(self.claim.envelope),
             floor=self.policy.goldens.margin_floor,
             index=found.details.get("index"),
+            recorded=golden.provenance,
         )
 
     def _distance_check(self, distances: dict[str, float]) -> Check:

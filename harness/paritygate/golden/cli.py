@@ -21,6 +21,7 @@ from paritygate.golden.review import review, show_pending
 from paritygate.golden.store import Acceptance, GoldenError, NotWritten, Store
 from paritygate.golden.survey import Survey, labelled, survey
 from paritygate.policy import GoldenClaim, Policy
+from paritygate.triage.settings import TriagePolicy
 from paritygate.verdict import Check, Exit, Outcome, exit_code
 
 app = typer.Typer(help="Record, review and replay goldens.", no_args_is_help=True)
@@ -241,7 +242,7 @@ def replay(
         for name, claim in policy.claims.items()
         if isinstance(claim, GoldenClaim)
     }
-    narrowed = msgspec.structs.replace(policy, claims=claims)
+    narrowed = msgspec.structs.replace(policy, claims=claims, triage=TriagePolicy(checks=0))
     checks: list[Check] = []
     for check in gate.replays(narrowed, root, lambda line: None):
         checks.append(check)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from paritygate.arms.base import Arm
 from paritygate.case import Case
+from paritygate.golden.golden import Provenance
 from paritygate.policy import Envelope
 from paritygate.stream import Stream
 
@@ -35,6 +36,7 @@ class Divergence:
     envelope: Envelope | None = None
     floor: float = 0.0
     index: int | None = None  # of the token at which they fork
+    recorded: Provenance | None = None  # who said a golden's reference
 
     @property
     def other(self) -> str | None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from paritygate.compare.identity import EXECUTION, SETTINGS
+from paritygate.compare.reuse import partition_fault
+from paritygate.golden.golden import Provenance
 from paritygate.stream import Stream
 
 # Counters that say how the same forward was cut, and with how many neighbours it ran.
@@ -52,12 +54,48 @@ def manifests(reference: Stream, candidate: Stream) -> dict[str, Any]:
     return {"differing": differing, "sentence": f"settings that differ: {named}"}
 
 
-def partition(reference: Stream, candidate: Stream) -> dict[str, Any]:
-    """Whether the prompts were cut alike and ran beside as many rows, by the counters of both sides."""
+def recorded(provenance: Provenance, candidate: Stream) -> dict[str, Any]:
+    """Libraries that the oracles and the arm both name and that differ: a golden has no settings beside them."""
+    ours = {name: version for run in provenance.runs for name, version in run.versions.items()}
+    theirs = candidate.manifest.get("libraries")
+    theirs = theirs if isinstance(theirs, Mapping) else {}
+    shared = [name for name in ours if name in theirs]
+    differing = {
+        f"libraries.{name}": {"kind": "other", "reference": ours[name], "candidate": theirs[name]}
+        for name in shared
+        if ours[name] != theirs[name]
+    }
+    who = " and ".join(
+        dict.fromkeys(f"{run.oracle} {ours.get(run.oracle, '')}".strip() for run in provenance.runs)
+    )
+    if differing:
+        named = [f"{n.partition('.')[2]} ({t['reference']} / {t['candidate']})" for n, t in differing.items()]
+        apart = f"libraries that differ: {', '.join(named)}"
+    else:
+        apart = (
+            f"shared libraries are alike ({', '.join(shared)})" if shared else "no library in common is told"
+        )
+    return {"differing": differing, "sentence": f"settings: the golden is by {who}; {apart}"}
+
+
+def partition(reference: Stream, candidate: Stream, *, cached: bool = False) -> dict[str, Any]:
+    """Whether the prompts were cut alike and ran beside as many rows, by the counters of both sides.
+
+    A hit (`cached`) is cut as the cold run is, from where it resumes.
+    """
     told = {name: [reference.counters.get(name), candidate.counters.get(name)] for name in PARTITION}
     known = {name: pair for name, pair in told.items() if None not in pair}
     differing = [name for name, (ours, theirs) in known.items() if ours != theirs]
-    if differing:
+    cold, hit = known.get("prefill_pieces", (None, None))
+    if cached and cold and hit:
+        # What was reused differs by design, and so do the pieces before it.
+        differing = [name for name in differing if name == "max_rows"]
+        if fault := partition_fault(reference, candidate):
+            differing.append("prefill_pieces")
+            sentence = f"partition: {fault}"
+        else:
+            sentence = f"partition: the hit ran what the cold run ran from there on, {hit} of {cold}"
+    elif differing:
         sentence = "; ".join(f"{name} differ: {known[name][0]} and {known[name][1]}" for name in differing)
     elif known:
         sentence = (

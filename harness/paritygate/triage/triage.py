@@ -21,11 +21,12 @@ from paritygate.triage.anchors import by_prompting, by_teacher_forcing, spelling
 from paritygate.triage.budget import Budget, Spent
 from paritygate.triage.command import commands
 from paritygate.triage.divergence import Divergence, Use
-from paritygate.triage.manifests import manifests, partition
+from paritygate.triage.manifests import manifests, partition, recorded
 from paritygate.triage.smallest import smallest_prompt
 from paritygate.verdict import Check, Verdict
 
 TRIAGE_SCHEMA = 1
+TRIAGED = (Verdict.DIVERGED, Verdict.LENGTH)
 # Every array of a forward over more tokens than this is more than is worth holding.
 TAPPED_TOKENS = 320
 
@@ -53,11 +54,14 @@ class Triage:
 
     def of(self, check: Check, found: Divergence, *, held: Arm | None = None) -> Check:
         """The check with `details["triage"]`. The caller holds no arm but `held`, whose name is `found.arm`."""
-        if check.verdict not in (Verdict.DIVERGED, Verdict.LENGTH):
+        if check.verdict not in TRIAGED:
             return check
         budget = Budget(self._policy.triage.seconds, self._policy.triage.arm_calls)
         inquiry = _Inquiry(self._policy, check.name, found, self._use(found, held), budget, self._progress)
-        told = inquiry.told(full=self._arms.allowance.take())
+        try:
+            told = inquiry.told(full=self._arms.allowance.take())
+        except Exception as error:  # the boundary that keeps a red red
+            told = {"schema": TRIAGE_SCHEMA, "problems": [f"triage: {type(error).__name__}: {error}"]}
         return dataclasses.replace(
             check, details=check.details | {"triage": told}, seconds=check.seconds + budget.elapsed
         )
@@ -66,7 +70,13 @@ class Triage:
         @contextlib.contextmanager
         def use(name: str) -> Iterator[Arm]:
             if held is not None and name == found.arm:
-                yield held
+                try:
+                    yield held
+                except ArmError:
+                    with contextlib.suppress(ArmError):
+                        held.close()
+                        held.open()  # the gate's next case asks it again
+                    raise
                 return
             try:
                 with self._arms.use(name) as arm:
@@ -91,15 +101,20 @@ class _Inquiry:
     def told(self, *, full: bool) -> dict[str, Any]:
         found, told = self._found, self._told
         if (candidate := found.candidate) is not None:
-            self._step("manifests", lambda: manifests(found.reference, candidate))
-            self._step("partition", lambda: partition(found.reference, candidate))
+            made = found.recorded
+            self._step(
+                "manifests",
+                lambda: recorded(made, candidate) if made else manifests(found.reference, candidate),
+            )
+            self._step("partition", lambda: partition(found.reference, candidate, cached=found.cached))
         if full:
             told["full"] = True
+            tapping, search = ("layers", self._layers), ("smallest", self._smallest)
             for name, step in (
                 ("reanchor", self._reanchor),
                 ("nearness", self._nearness),
-                ("smallest", self._smallest),
-                ("layers", self._layers),
+                # The longest search comes last, but where only its result is short enough to be tapped.
+                *((tapping, search) if self._fork_tokens() else (search, tapping)),
             ):
                 self._progress(f"triage: {self._check} {name}")
                 self._step(name, step)
@@ -221,12 +236,14 @@ class _Inquiry:
         taps = layers.taps_of(pairs[0], pairs[1], share)
         return layers.first_difference((found.other, found.arm), taps, len(tokens), share)
 
-    def _tapped_tokens(self) -> tuple[int, ...]:
-        """What is fed at the fork, or the smallest prompt where that is long."""
+    def _fork_tokens(self) -> tuple[int, ...]:
+        """What is fed at the fork, () where it is too much to tap."""
         found = self._found
         index = len(found.said) - 1 if found.index is None else found.index
         tokens = found.prompt + found.said[: max(index, 0)]
-        if len(tokens) <= TAPPED_TOKENS:
-            return tokens
+        return tokens if len(tokens) <= TAPPED_TOKENS else ()
+
+    def _tapped_tokens(self) -> tuple[int, ...]:
+        """What is fed at the fork, or the smallest prompt where that is long."""
         smallest = self._told.get("smallest", {}).get("token_ids") or ()
-        return tuple(smallest) if len(smallest) <= TAPPED_TOKENS else ()
+        return self._fork_tokens() or (tuple(smallest) if len(smallest) <= TAPPED_TOKENS else ())
