@@ -62,6 +62,11 @@ class Module:
         return found
 
     @cached_property
+    def has_walrus(self) -> bool:
+        """Whether an expression may assign."""
+        return ":=" in self.text
+
+    @cached_property
     def _mentioned(self) -> dict[str, bool]:
         return {}
 

@@ -226,7 +226,7 @@ class Types:
                 scope.aliases.update(imported(statement, scope.module))
             elif isinstance(statement, FunctionNode | ast.ClassDef):
                 scope.aliases[statement.name] = f"{scope.caller}.{statement.name}"
-            for name in bound_names(statement):
+            for name in bound_names(statement, walrus=scope.module.has_walrus):
                 if name not in free:
                     scope.bound.add(name)
         for statement in body:
@@ -256,10 +256,10 @@ def assigned(statement: ast.stmt) -> tuple[list[ast.expr], ast.expr | None]:
     return [], None
 
 
-def bound_names(statement: ast.stmt) -> set[str]:
-    """The plain names that a statement itself assigns, in walrus and loop targets too."""
+def bound_names(statement: ast.stmt, *, walrus: bool = True) -> set[str]:
+    """The plain names that a statement itself assigns, in loop targets too, and by `:=` where there may be one."""
     found: set[str] = set()
-    pending: list[ast.AST] = [statement]
+    pending: list[ast.AST] = [statement] if walrus else _targets(statement)
     while pending:
         node = pending.pop()
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -268,6 +268,17 @@ def bound_names(statement: ast.stmt) -> set[str]:
             if not isinstance(child, ast.stmt | ast.Lambda | ast.comprehension):
                 pending.append(child)
     return found
+
+
+def _targets(statement: ast.stmt) -> list[ast.AST]:
+    match statement:
+        case ast.Assign():
+            return list(statement.targets)
+        case ast.AnnAssign() | ast.AugAssign() | ast.For() | ast.AsyncFor():
+            return [statement.target]
+        case ast.With() | ast.AsyncWith():
+            return [item.optional_vars for item in statement.items if item.optional_vars is not None]
+    return []
 
 
 def _member(node: ast.AST | None) -> tuple[ast.expr | None, str]:
