@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from tokenline.client import Model
     from tokenline.generation import Generation
 
-# What a token id may be before the checkpoint, which knows, is open.
-UNKNOWN_VOCABULARY = 1 << 32
-
 PromptText = Annotated[str | None, typer.Option("-p", "--prompt", help="The text.")]
 PromptFile = Annotated[Path | None, typer.Option("--prompt-file", help="The text, from a file; - is stdin.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the whole result as one JSON object.")]
@@ -107,7 +104,7 @@ def _interrupt_cancels(generation: Generation) -> Iterator[None]:
 def _answer(options: ModelOptions, request: Request, *, as_json: bool, repeat: int) -> None:
     if repeat > 1 and not as_json:
         raise RequestError("--repeat needs --json", "add --json, or leave --repeat out")
-    validate(request, UNKNOWN_VOCABULARY)  # before the seconds that loading takes
+    validate(request, None)  # before the seconds that loading takes
     model = options.load()
     try:
         for _ in range(repeat):

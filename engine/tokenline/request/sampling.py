@@ -157,7 +157,7 @@ def _validate_order(s: Sampling) -> None:
              "a dynamic temperature needs a temperature", "set temperature above 0")  # fmt: skip
 
 
-def validate_sampling(s: Sampling, vocabulary_size: int) -> None:
+def validate_sampling(s: Sampling, vocabulary_size: int | None) -> None:
     finite = 0 <= s.temperature < math.inf
     require(
         not math.isnan(s.temperature),
