@@ -15,7 +15,6 @@ import pytest
 import tokenizers
 import torch
 import transformers
-import uvicorn
 
 from tokenline.checkpoint.alias import resolve
 from tokenline.checkpoint.open import open_checkpoint
@@ -23,8 +22,7 @@ from tokenline.client import Model
 from tokenline.models import FAMILIES
 from tokenline.models import Model as Network
 from tokenline.ops import BACKENDS, Ops, open_ops
-from tokenline.server.app import application
-from tokenline.server.listen import Server, bind
+from tokenline.server.listen import Server, bind, configuration
 
 TINY_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -105,10 +103,7 @@ def served_url(tiny_torch: Model) -> Iterator[str]:
     """The tiny checkpoint behind HTTP, on a free port."""
     ready = threading.Event()
     with bind("127.0.0.1", 0) as listener:
-        config = uvicorn.Config(
-            application(tiny_torch), log_level="warning", access_log=False, lifespan="off"
-        )
-        server = Server(config, ready.set)
+        server = Server(configuration(tiny_torch), ready.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         assert ready.wait(20)

@@ -122,6 +122,7 @@ class StructureTable:
             if what is not None and field == "json_schema":
                 return self._schema_refusal(request.json_schema or {}, field, lenient=False)
             if what is not None:
+                what = what.rpartition("(in regex): ")[2] if field == "regex" else what
                 return RequestError(f"{field}: {what}", "mend it, or leave it out", param=field)
         for index, tool in enumerate(request.tools):
             function = Function.of(tool)
@@ -153,7 +154,7 @@ def _call_rules(request: Request, format: ToolFormat, functions: list[Function])
     """What a grammar must say of calls; None where the model is free, and nothing it writes needs to be one."""
     choice, parallel = request.tool_choice, request.parallel_tool_calls
     if isinstance(choice, dict):
-        return CallRules(format, [f for f in functions if f.name == named_tool(choice)], parallel)
+        return CallRules(format, [f for f in functions if f.name == named_tool(choice)], parallel=False)
     if choice == "required" or request.constraint is not None:
         return CallRules(format, functions, parallel)
     if any(function.strict for function in functions):

@@ -25,9 +25,9 @@ class RowParameters:
     seed: int
     top_logprobs: int | None
     raw_logprobs: bool = False
-    structured: bool = False
     eos_token_ids: frozenset[int] = frozenset()
     breakers: Breakers = field(default_factory=dict)
+    structured: bool = False
 
     @classmethod
     def of(
