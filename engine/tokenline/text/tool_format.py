@@ -129,7 +129,9 @@ def conversation(messages: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any
                     return [], f"{path}.function.arguments"
             if not isinstance(arguments, dict):
                 return [], f"{path}.function.arguments"
-            whole = {**function, "arguments": arguments}
+            # In one order, whatever the client's: templates write the object as it stands.
+            whole = {"name": function["name"], **function, "arguments": arguments}
+            whole["arguments"] = whole.pop("arguments")
             calls.append({**call, "function": whole} if "function" in call else whole)
         read.append({**message, "tool_calls": calls} if calls else message)
     return read, None
