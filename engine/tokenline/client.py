@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import atexit
-import importlib.metadata
+import hashlib
 import os
-import platform
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from tokenline.checkpoint.checkpoint import Checkpoint
 from tokenline.checkpoint.open import open_checkpoint
-from tokenline.decode.prefill_plan import PREFILL_SIZE, PrefillPlan
+from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import BreakerTable, RowParameters
+from tokenline.decode.structure import StructureTable
 from tokenline.engine import Engine
 from tokenline.errors import BackendError, CheckpointError, RequestError
 from tokenline.generation import Generation
 from tokenline.models import FAMILIES
-from tokenline.ops import Ops, open_ops
+from tokenline.ops import open_ops
 from tokenline.prompt_cache import PromptCache
 from tokenline.request import LoopDetection, Request, Sampling, validate
-from tokenline.result import result_of
+from tokenline.result import manifest_of, result_of
 from tokenline.row import Event, Row
 from tokenline.scheduler import Scheduler
+from tokenline.text.chat_template import ChatPrompt
+from tokenline.text.tool_format import conversation
 from tokenline.worker import Worker
 
 DEFAULT_CACHE_BYTES = 1 << 30
@@ -124,11 +125,12 @@ class Model:
         self.tokenizer = checkpoint.text.tokenizer
         self.chat_template = checkpoint.text.template
         self._breakers = BreakerTable(self.tokenizer)
+        self._structures = StructureTable(self.tokenizer, self.chat_template, network.vocabulary_size)
         self.context_length = network.context_length
         self.weight_bytes = network.weight_bytes
         self._vocabulary_size = network.vocabulary_size
         pipelined = os.environ.get("TOKENLINE_SYNC", "") not in ("1", "true")
-        self.manifest = _manifest(checkpoint, self._ops, pipelined)
+        self.manifest = manifest_of(checkpoint, self._ops, pipelined)
         self.manifest["weight_bytes"] = network.weight_bytes
         self._prompt_cache = PromptCache(cache_bytes)
         namespace = f"{self.manifest['weights_hash']}:{self.manifest['template_hash']}"
@@ -142,7 +144,8 @@ class Model:
     def submit(self, request: Request) -> Generation:
         """Queue a request; returns at once. RequestError, naming the field, for one that cannot run."""
         validate(request, self._vocabulary_size)
-        prompt, message_ends = self._prompt(request)
+        chat = self._prompt(request)
+        prompt, message_ends = chat.token_ids, chat.message_ends
         if not prompt:
             raise RequestError(
                 "the prompt is empty", "give it at least one token", param=_prompt_field(request)
@@ -153,34 +156,44 @@ class Model:
                 "shorten the prompt: at least one token must fit after it",
                 param=_prompt_field(request),
             )
+        structure = self._structures.of(request, chat.end, lambda index: _call_id(prompt, index))
         generation = Generation()
         row = Row(
             request=request,
             prompt=prompt,
             plan=PrefillPlan.of(len(prompt), message_ends),
-            parameters=RowParameters.of(request, self.tokenizer, self._breakers),
+            parameters=RowParameters.of(
+                request, self.tokenizer, self._breakers, structured=structure.grammar is not None
+            ),
             tokenizer=self.tokenizer,
             max_tokens=UNBOUNDED if request.max_tokens is None else request.max_tokens,
             context_length=self.context_length,
             free_unused=self._ops.free_unused,
             emit=generation.emit,
             finished=lambda row: result_of(row, self.manifest),
+            structure=structure,
         )
         generation.attach(row)
         self._worker.call(lambda: self._scheduler.submit(row))
         return generation
 
-    def _prompt(self, request: Request) -> tuple[list[int], list[int]]:
+    def _prompt(self, request: Request) -> ChatPrompt:
         if request.prompt_token_ids is not None:
-            return list(request.prompt_token_ids), []
+            return ChatPrompt(list(request.prompt_token_ids), [])
         if request.prompt is not None:
-            return self.tokenizer.encode(request.prompt), []
+            return ChatPrompt(self.tokenizer.encode(request.prompt), [])
         if self.chat_template is None:
             raise RequestError(f"{self.name} has no chat template", "send a prompt instead", param="messages")
-        chat = self.chat_template.prompt(
-            self.tokenizer, list(request.messages or ()), **request.chat_template_kwargs
-        )
-        return chat.token_ids, chat.message_ends
+        self._structures.check_tools(request)
+        messages, fault = conversation(request.messages or ())
+        if fault is not None:
+            raise RequestError(f"{fault} cannot be read", "send it as it was answered", param=fault)
+        variables = dict(request.chat_template_kwargs)
+        if request.tools:
+            if "tools" in variables:
+                raise RequestError("tools are given twice", "leave one out", param="chat_template_kwargs")
+            variables["tools"] = list(request.tools)
+        return self.chat_template.prompt(self.tokenizer, messages, **variables)
 
     def generate(self, prompt: str | Sequence[int] | None = None, **params: Any) -> dict[str, Any]:
         """Run one request to its end and return its result object; `messages=` goes through the chat template."""
@@ -256,39 +269,14 @@ class Model:
         self.close()
 
 
+def _call_id(prompt: Sequence[int], index: int) -> str:
+    """The same for the same conversation, streamed or not and on every path; another in the next turn."""
+    digest = hashlib.sha256(np.asarray([index, *prompt], np.int64).tobytes())
+    return f"call_{digest.hexdigest()[:24]}"
+
+
 def _prompt_field(request: Request) -> str:
     return "messages" if request.messages is not None else "prompt"
-
-
-def _manifest(checkpoint: Checkpoint, ops: Ops, pipelined: bool) -> dict[str, Any]:
-    """What a stream's words depend on, apart from the request."""
-    template = checkpoint.text.template
-    packages = ("torch", "mlx", "numpy", "tokenizers", "jinja2")
-    versions = {}
-    for package in packages:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return {
-        "engine": "tokenline",
-        "version": importlib.metadata.version("paritygate"),
-        "backend": ops.name,
-        "device": ops.device,
-        "dtype": ops.dtype,
-        "threads": ops.threads,
-        "blas": ops.blas,
-        "model": checkpoint.name,
-        "family": checkpoint.family,
-        "weights_hash": checkpoint.weights_hash,
-        "tokenizer_hash": checkpoint.text.tokenizer.hash,
-        "template_hash": template.hash if template else None,
-        "prefill_size": PREFILL_SIZE,
-        "cache_reuse": "exact",
-        "pipelined": pipelined,
-        "libraries": versions,
-        "machine": f"{platform.system()} {platform.machine()}",
-    }
 
 
 def load(model: str, **options: Any) -> Model:

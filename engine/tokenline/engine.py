@@ -158,7 +158,9 @@ class Engine:
 
     def _draw(self, logits: Array, rows: Sequence[Row], unread: int) -> Drawn:
         """Draw for rows of whose tokens `unread` are drawn and not yet in their text."""
-        draws = [RowDraw(row.parameters, row.position + unread, row.history, row.mu) for row in rows]
+        draws = [
+            RowDraw(row.parameters, row.position + unread, row.history, row.mu, row.allowed()) for row in rows
+        ]
         drawn = sample(self._ops, logits, draws)
         self._ops.submit(*drawn.arrays())
         return drawn
@@ -170,8 +172,7 @@ class Engine:
         for index, row in enumerate(rows):
             row.counters.host_reads += 1
             if not read.valid[index]:
-                what = "no token can be drawn: the logits of this row are not finite numbers, or every token is masked"
-                row.finish(FinishCause.ERROR, str(RowError(what)))
+                row.finish(FinishCause.ERROR, str(RowError(row.undrawable)))
                 continue
             entry = None
             token = int(read.tokens[index])

@@ -1,14 +1,19 @@
-"""What a finished row is reported as: plain JSON values, the same from every transport."""
+"""What a finished row is reported as, and what it was run with: plain JSON values, the same from every transport."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 
+from tokenline.checkpoint.checkpoint import Checkpoint
 from tokenline.decode.finish import FinishCause, wire_reason
+from tokenline.decode.prefill_plan import PREFILL_SIZE
+from tokenline.ops import Ops
 from tokenline.row import Row
 
 
@@ -44,16 +49,47 @@ def _sampling(row: Row) -> dict[str, Any]:
     }
 
 
+def manifest_of(checkpoint: Checkpoint, ops: Ops, pipelined: bool) -> dict[str, Any]:
+    """What a stream's words depend on, apart from the request."""
+    template = checkpoint.text.template
+    packages = ("torch", "mlx", "numpy", "tokenizers", "jinja2", "llguidance")
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "engine": "tokenline",
+        "version": importlib.metadata.version("paritygate"),
+        "backend": ops.name,
+        "device": ops.device,
+        "dtype": ops.dtype,
+        "threads": ops.threads,
+        "blas": ops.blas,
+        "model": checkpoint.name,
+        "family": checkpoint.family,
+        "weights_hash": checkpoint.weights_hash,
+        "tokenizer_hash": checkpoint.text.tokenizer.hash,
+        "template_hash": template.hash if template else None,
+        "prefill_size": PREFILL_SIZE,
+        "cache_reuse": "exact",
+        "pipelined": pipelined,
+        "libraries": versions,
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
+
+
 def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """The result object; `manifest` is the model's, to which the request's resolved settings are added."""
     cause = row.cause or FinishCause.ERROR
-    counters = row.counters
+    counters, message = row.counters, row.message
     result: dict[str, Any] = {
         "text": row.text,
         "prompt_token_ids": list(row.prompt),
         "token_ids": list(row.generated),
         "logprobs": list(row.logprobs) if row.parameters.top_logprobs is not None else None,
-        "finish_reason": wire_reason(cause),
+        "finish_reason": wire_reason(cause, called=bool(message and message.get("tool_calls"))),
         "finish_cause": str(cause),
         "truncated": _truncated(row),
         "usage": {
@@ -69,6 +105,7 @@ def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
             "logprobs_mode": row.request.logprobs_mode,
             "max_tokens": row.request.max_tokens,
             "stop": list(row.request.stop),
+            "grammar_hash": row.grammar_hash,
         },
         "counters": {
             "prefill_pieces": [list(piece) for piece in counters.prefill_pieces],
@@ -83,6 +120,8 @@ def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
             "bytes_copied": counters.bytes_copied,
         },
     }
+    if message is not None:
+        result["message"] = message
     if row.prompt_logprobs is not None:
         result["prompt_logprobs"] = row.prompt_logprobs
     if row.error is not None:

@@ -14,6 +14,7 @@ from tokenline.cache import LayerCache
 from tokenline.decode.finish import FinishCause, FinishInput, finish_step, tokens_left
 from tokenline.decode.prefill_plan import Piece, PrefillPlan
 from tokenline.decode.sampling import RowParameters, mirostat
+from tokenline.decode.structure import UNSTRUCTURED, Structure
 from tokenline.request import Request
 from tokenline.text.indent import IndentBound
 from tokenline.text.text_stream import TextStream
@@ -25,7 +26,8 @@ class Event(msgspec.Struct, frozen=True):
 
     `text` may be empty while characters or a possible stop string are held back. Exactly one event, the last, has a
     `result`; its `token_id` is None and its text the tail that was held back. Where the prompt's logprobs are asked
-    for, the first event carries them and nothing else.
+    for, the first event carries them and nothing else. In a conversation `delta` is what the text adds to the message:
+    `content`, `reasoning_content`, `tool_calls`, in the shape of OpenAI's delta.
     """
 
     index: int | None = None
@@ -34,6 +36,7 @@ class Event(msgspec.Struct, frozen=True):
     logprobs: dict[str, Any] | None = None
     result: dict[str, Any] | None = None
     prompt_logprobs: list[dict[str, Any]] | None = None
+    delta: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Row:
         free_unused: Callable[[], None],
         emit: Callable[[Event], None],
         finished: Callable[[Row], dict[str, Any]],
+        structure: Structure = UNSTRUCTURED,
     ) -> None:
         self.request = request
         self.prompt = prompt
@@ -109,7 +113,12 @@ class Row:
         self.clock = RowClock()
         self._tokenizer = tokenizer
         self._eos = frozenset() if request.ignore_eos else tokenizer.eos_token_ids
-        self._stream = TextStream(tokenizer, request.stop)
+        self._grammar = structure.grammar
+        self.grammar_hash = structure.grammar_hash
+        self._answer = structure.answer
+        self._stream = TextStream(
+            tokenizer, request.stop, exact=structure.grammar is not None, marks=structure.marks
+        )
         self._indent = IndentBound(request.min_indent)
         if request.prompt_logprobs is not None:
             # Nothing comes before the first token that it could be likely after.
@@ -134,6 +143,24 @@ class Row:
     def mu(self) -> float | None:
         """Mirostat's bound for the next draw, None before the first token: a function of what was drawn so far."""
         return self.mus[-1] if self.mus else None
+
+    @property
+    def message(self) -> dict[str, Any] | None:
+        """The assistant's message in a conversation, taken apart; None for a row that continues a text."""
+        return None if self._answer is None else self._answer.message
+
+    def allowed(self) -> np.ndarray | None:
+        """What the row's grammar allows next, bool [vocabulary]; None where it has none."""
+        return None if self._grammar is None else self._grammar.allowed()
+
+    @property
+    def undrawable(self) -> str:
+        """Why no token could be drawn."""
+        if self._grammar is not None and self._grammar.error is not None:
+            return f"the grammar was given up: {self._grammar.error}"
+        return (
+            "no token can be drawn: the logits of this row are not finite numbers, or every token is masked"
+        )
 
     def take(self, burst: Sequence[Taken]) -> FinishCause | None:
         """Judge tokens that were just read, one after the other, and tell the consumer; a token after the row's end is
@@ -162,7 +189,8 @@ class Row:
             if taken.entry is not None:
                 self.logprobs.append(taken.entry)
             self.text += self._piece_of_text
-            self._emit(Event(before, taken.token, self._piece_of_text, taken.entry))
+            delta = None if self._answer is None else self._answer.push(self._piece_of_text)
+            self._emit(Event(before, taken.token, self._piece_of_text, taken.entry, delta=delta))
         return cause
 
     def finish(self, cause: FinishCause, error: str | None = None) -> None:
@@ -172,8 +200,9 @@ class Row:
         self.cause, self.error = cause, error
         tail, _ = self._indent.push(self._stream.finish())
         self.text += tail
+        delta = None if self._answer is None else self._answer.finish(tail)
         self.clock.finished = time.monotonic_ns()
-        self._emit(Event(text=tail, result=self._finished(self)))
+        self._emit(Event(text=tail, result=self._finished(self), delta=delta))
 
     def logprob_entry(
         self, token: int, logprobs: np.ndarray, alternatives: np.ndarray
@@ -223,7 +252,10 @@ class Row:
         return self.truncated_by is not None
 
     def structured_stopped(self) -> bool:
-        return False
+        if self._grammar is None:
+            return False
+        self._grammar.advance(self.generated[-1])
+        return self._grammar.complete
 
     def context_bound_due(self) -> bool:
         due = len(self.history) >= self.context_length

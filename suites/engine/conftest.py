@@ -7,7 +7,7 @@ vocabulary, so that any text runs through it in milliseconds.
 from __future__ import annotations
 
 import os
-import threading
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +15,11 @@ import pytest
 import tokenizers
 import torch
 import transformers
-import uvicorn
+
+sys.path.insert(0, str(Path(__file__).parent))
+from serving import serving
+from speaking import TEMPLATE, Speaking
+from toy_models import Spoken, save_spoken
 
 from tokenline.checkpoint.alias import resolve
 from tokenline.checkpoint.open import open_checkpoint
@@ -23,8 +27,6 @@ from tokenline.client import Model
 from tokenline.models import FAMILIES
 from tokenline.models import Model as Network
 from tokenline.ops import BACKENDS, Ops, open_ops
-from tokenline.server.app import application
-from tokenline.server.listen import Server, bind
 
 TINY_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -41,6 +43,11 @@ def byte_level_tokenizer() -> tokenizers.Tokenizer:
     made.decoder = tokenizers.decoders.ByteLevel()
     made.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     return made
+
+
+@pytest.fixture(scope="session")
+def byte_tokenizer() -> tokenizers.Tokenizer:
+    return byte_level_tokenizer()
 
 
 @pytest.fixture(scope="session")
@@ -103,19 +110,24 @@ def tiny_torch(tiny_checkpoint: Path) -> Iterator[Model]:
 @pytest.fixture(scope="session")
 def served_url(tiny_torch: Model) -> Iterator[str]:
     """The tiny checkpoint behind HTTP, on a free port."""
-    ready = threading.Event()
-    with bind("127.0.0.1", 0) as listener:
-        config = uvicorn.Config(
-            application(tiny_torch), log_level="warning", access_log=False, lifespan="off"
-        )
-        server = Server(config, ready.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        assert ready.wait(20)
-        host, port = listener.getsockname()
-        yield f"http://{host}:{port}"
-        server.should_exit = True
-        thread.join(20)
+    with serving(tiny_torch) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def spoken_checkpoint(byte_tokenizer: tokenizers.Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_spoken(tmp_path_factory.mktemp("spoken") / "spoken", byte_tokenizer, TEMPLATE, "<|im_end|>")
+
+
+@pytest.fixture(scope="session")
+def speaking(spoken_checkpoint: Path) -> Iterator[Speaking]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FAMILIES, "spoken", Spoken)
+        with (
+            Model(str(spoken_checkpoint), backend="torch", dtype="float32", threads=1) as model,
+            serving(model) as url,
+        ):
+            yield Speaking(model, url)
 
 
 @pytest.fixture

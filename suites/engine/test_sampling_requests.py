@@ -12,7 +12,8 @@ from tokenline.cli.options import SamplingOptions, takes_options
 from tokenline.client import Model, request_of
 from tokenline.errors import RequestError
 from tokenline.request import PRESETS, STAGES, LoopDetection, Request, Sampling, validate
-from tokenline.server.protocol import CompletionBody, completion_requests, parse
+from tokenline.server.bodies import CompletionBody
+from tokenline.server.protocol import completion_requests, parse
 
 # Field: a value that is not its default, and how the command line spells it.
 SETTINGS: dict[str, tuple[Any, list[str]]] = {

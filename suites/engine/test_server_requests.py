@@ -152,20 +152,21 @@ def test_bodies_that_are_no_request(http: httpx.Client, path: str, content: byte
 
 
 @pytest.mark.parametrize("depth", [100, 400, 700, 900, 980])
-@pytest.mark.parametrize("field", ["chat_template_kwargs", "messages"])
+@pytest.mark.parametrize("field", ["chat_template_kwargs", "messages", "json_schema", "tools"])
 def test_deep_nesting(http: httpx.Client, field: str, depth: int) -> None:
     """Deep enough for one stage and too deep for the next, wherever that is."""
     nest = '{"a":' * depth + "1" + "}" * depth
-    body = dict(HI)
-    if field == "messages":
-        calls = f'[{{"role":"assistant","tool_calls":[{nest}]}}]'
-        content = json.dumps({**body, "messages": "HERE"}).replace('"HERE"', calls)
-    else:
-        content = json.dumps({**body, field: "HERE"}).replace('"HERE"', nest)
+    function = f'{{"type":"function","function":{{"name":"f","arguments":{nest},"parameters":{nest}}}}}'
+    given = {
+        "messages": f'[{{"role":"assistant","tool_calls":[{function}]}}]',
+        "json_schema": f'{{"properties":{nest}}}',
+        "tools": f"[{function}]",
+    }
+    content = json.dumps({**HI, field: "HERE"}).replace('"HERE"', given.get(field, nest))
     response = http.post(CHAT, content=content)
     if response.status_code != 200:
         error_of(response, 400)
-    assert depth > 100 or response.status_code == 200
+    assert depth > 100 or response.status_code == 200 or field in ("json_schema", "tools")
 
 
 @pytest.mark.parametrize(

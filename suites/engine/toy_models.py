@@ -123,6 +123,33 @@ class Scripted:
         return hidden
 
 
+class Spoken(Scripted):
+    """The same as a family of a checkpoint's: what it says is set afterwards."""
+
+    def __init__(
+        self, ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None
+    ) -> None:
+        tensors.take("nothing", (1, 1))
+        super().__init__(ops, config["vocab_size"], 1, [])
+
+    def say(self, prompt: int, script: Sequence[int]) -> None:
+        """After a prompt of so many tokens; on the thread that computes."""
+        Scripted.__init__(self, self._ops, self.vocabulary_size, prompt, script)
+
+
+def save_spoken(directory: Path, tokenizer: tokenizers.Tokenizer, template: str, end: str) -> Path:
+    """A checkpoint of it."""
+    directory.mkdir()
+    nothing = np.zeros((1, 1), np.float32)
+    safetensors.numpy.save_file({"nothing": nothing}, directory / "model.safetensors")
+    size = tokenizer.get_vocab_size()
+    config = {"model_type": "spoken", "vocab_size": size, "max_position_embeddings": 1024}
+    (directory / "config.json").write_text(json.dumps({**config, "eos_token_id": tokenizer.token_to_id(end)}))
+    tokenizer.save(str(directory / "tokenizer.json"))
+    (directory / "chat_template.jinja").write_text(template)
+    return directory
+
+
 def scripted_tokenizer(pieces: Sequence[str]) -> Tokenizer:
     end = len(pieces)
     return Tokenizer(spelled(pieces), eos_token_ids=frozenset({end}), bos_token_id=None, add_bos=False)

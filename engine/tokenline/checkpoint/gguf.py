@@ -46,8 +46,10 @@ def read_gguf(path: Path) -> GGUFReader:
             raise CheckpointError(f"{path.name} is not a GGUF file", "give a .gguf file or a model directory")
         reader = GGUFReader(path)
     except (ValueError, IndexError, KeyError, OverflowError, UnicodeDecodeError, MemoryError) as error:
+        size = path.stat().st_size
         raise CheckpointError(
-            f"{path.name} is truncated or corrupt ({error})".replace("\n", " "), "fetch it again"
+            f"{path.name} is truncated or corrupt: its {size} bytes do not hold what its header says",
+            "fetch it again",
         ) from error
     except OSError as error:
         raise CheckpointError(

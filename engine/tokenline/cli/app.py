@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -48,12 +47,8 @@ def _options(
 ) -> None: ...
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run one command and leave with its exit code: 0, 1 (a row failed), 2 (bad input), 130 (interrupted)."""
-    sys.exit(_exit_code(sys.argv[1:] if arguments is None else arguments))
-
-
-def _exit_code(arguments: list[str]) -> int:
+def exit_code(arguments: list[str]) -> int:
+    """Run one command: 0, 1 (a row failed), 2 (bad input), 130 (interrupted)."""
     try:
         try:
             code = app(args=arguments, prog_name="tokenline", standalone_mode=False)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tokenline.cli.answer_options import ConstraintOptions
 from tokenline.cli.generate import raise_if_failed, stream_answer
 from tokenline.cli.options import ModelOptions, SamplingOptions, takes_options
 from tokenline.cli.output import Interrupted, say, write
@@ -19,9 +20,12 @@ PROMPT = "> "
 def chat(
     model: ModelOptions,
     sampling: SamplingOptions,
+    constraint: ConstraintOptions,
     system: Annotated[str | None, typer.Option("--system", help="What the model is told first.")] = None,
 ) -> None:
     """Talk; /reset forgets the conversation, /exit or Ctrl-D ends it, Ctrl-C cuts an answer short."""
+    if sys.stdin is None:
+        raise RequestError("there is nothing to read a turn from: stdin is closed", "leave stdin open")
     interactive = sys.stdin.isatty()
     beginning: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
     messages = list(beginning)
@@ -40,7 +44,7 @@ def chat(
                     continue
             turn = [*messages, {"role": "user", "content": line}]
             try:
-                result = stream_answer(loaded, sampling.request(messages=tuple(turn)))
+                result = stream_answer(loaded, sampling.request(messages=tuple(turn), **constraint.fields()))
             except RequestError as error:
                 if not interactive:
                     raise
@@ -50,7 +54,8 @@ def chat(
             raise_if_failed(result)
             if result["finish_reason"] == "cancelled" and not interactive:
                 raise Interrupted
-            messages = [*turn, {"role": "assistant", "content": result["text"]}]
+            # Without its thoughts, which templates leave out of what has been said.
+            messages = [*turn, {"role": "assistant", "content": result["message"]["content"]}]
     finally:
         loaded.close()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tokenline.cli.answer_options import ConstraintOptions, ToolOptions
 from tokenline.cli.options import ModelOptions, SamplingOptions, parsed_ids, takes_options
 from tokenline.cli.output import Interrupted, say, write, write_json
 from tokenline.errors import RequestError, RowError
@@ -20,9 +21,6 @@ from tokenline.request import Request, validate
 if TYPE_CHECKING:
     from tokenline.client import Model
     from tokenline.generation import Generation
-
-# What a token id may be before the checkpoint, which knows, is open.
-UNKNOWN_VOCABULARY = 1 << 32
 
 PromptText = Annotated[str | None, typer.Option("-p", "--prompt", help="The text.")]
 PromptFile = Annotated[Path | None, typer.Option("--prompt-file", help="The text, from a file; - is stdin.")]
@@ -36,6 +34,7 @@ Repeat = Annotated[
 def generate(
     model: ModelOptions,
     sampling: SamplingOptions,
+    constraint: ConstraintOptions,
     prompt: PromptText = None,
     prompt_file: PromptFile = None,
     token_ids: Annotated[str | None, typer.Option("--token-ids", help="The prompt as ids: 1,2,3.")] = None,
@@ -45,16 +44,18 @@ def generate(
     """Continue a text."""
     _only_one({"--prompt": prompt, "--prompt-file": prompt_file, "--token-ids": token_ids})
     if token_ids is not None:
-        request = sampling.request(prompt_token_ids=parsed_ids("--token-ids", token_ids, "prompt"))
+        given: dict[str, Any] = {"prompt_token_ids": parsed_ids("--token-ids", token_ids, "prompt")}
     else:
-        request = sampling.request(prompt=_text(prompt, prompt_file))
-    _answer(model, request, as_json=json, repeat=repeat)
+        given = {"prompt": _text(prompt, prompt_file)}
+    _answer(model, sampling.request(**given, **constraint.fields()), as_json=json, repeat=repeat)
 
 
 @takes_options
 def run(
     model: ModelOptions,
     sampling: SamplingOptions,
+    constraint: ConstraintOptions,
+    tools: ToolOptions,
     prompt: PromptText = None,
     prompt_file: PromptFile = None,
     system: Annotated[str | None, typer.Option("--system", help="What the model is told first.")] = None,
@@ -65,7 +66,8 @@ def run(
     _only_one({"--prompt": prompt, "--prompt-file": prompt_file})
     messages = [] if system is None else [{"role": "system", "content": system}]
     messages.append({"role": "user", "content": _text(prompt, prompt_file)})
-    _answer(model, sampling.request(messages=tuple(messages)), as_json=json, repeat=repeat)
+    request = sampling.request(messages=tuple(messages), **constraint.fields(), **tools.fields())
+    _answer(model, request, as_json=json, repeat=repeat)
 
 
 def stream_answer(model: Model, request: Request, *, quiet: bool = False) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def _interrupt_cancels(generation: Generation) -> Iterator[None]:
 def _answer(options: ModelOptions, request: Request, *, as_json: bool, repeat: int) -> None:
     if repeat > 1 and not as_json:
         raise RequestError("--repeat needs --json", "add --json, or leave --repeat out")
-    validate(request, UNKNOWN_VOCABULARY)  # before the seconds that loading takes
+    validate(request, None)  # before the seconds that loading takes
     model = options.load()
     try:
         for _ in range(repeat):
@@ -145,10 +147,16 @@ def _text(prompt: str | None, prompt_file: Path | None) -> str:
     return _read(prompt_file) if prompt is None and prompt_file is not None else prompt or ""
 
 
+def _standard_input() -> bytes:
+    if sys.stdin is None:  # started with its stdin closed
+        raise RequestError("there is nothing to read: stdin is closed", "give a file", param="prompt")
+    return sys.stdin.buffer.read()
+
+
 def _read(path: Path) -> str:
     try:
         # Bytes, because a prompt's line ends are part of it.
-        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        data = _standard_input() if str(path) == "-" else path.read_bytes()
         return data.decode()
     except UnicodeDecodeError as error:
         raise RequestError(

@@ -188,8 +188,8 @@ class SamplingOptions:
         bool, _option("--cache-prompt/--no-cache-prompt", help="Reuse what is computed.", panel=ENGINE)
     ] = True
 
-    def request(self, **prompt: Any) -> Request:
-        """The request; `prompt` is one of prompt, prompt_token_ids and messages."""
+    def request(self, **others: Any) -> Request:
+        """The request; `others` are its prompt (prompt, prompt_token_ids or messages) and what else is asked."""
         sampling = {
             item.name: getattr(self, item.name) for item in fields(self) if item.name in _SAMPLING_FIELDS
         }
@@ -205,7 +205,7 @@ class SamplingOptions:
         if self.samplers not in PRESETS and ("," in self.samplers or self.samplers in STAGES):
             lists["samplers"] = tuple(stage.strip() for stage in self.samplers.split(","))
         return Request(
-            **prompt,
+            **others,
             sampling=Sampling(**{**sampling, **lists}),
             max_tokens=self.max_tokens,
             max_time_ms=self.max_time_ms,

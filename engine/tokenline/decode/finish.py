@@ -40,9 +40,10 @@ _WIRE_REASONS = {
 }
 
 
-def wire_reason(cause: FinishCause) -> str:
-    """What a client reads as `finish_reason`."""
-    return _WIRE_REASONS[cause]
+def wire_reason(cause: FinishCause, *, called: bool = False) -> str:
+    """What a client reads as `finish_reason`; `called`: the row ends with calls of tools."""
+    reason = _WIRE_REASONS[cause]
+    return "tool_calls" if called and reason == "stop" else reason
 
 
 class FinishHooks(Protocol):

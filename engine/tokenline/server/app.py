@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from tokenline.errors import RequestError
 from tokenline.request import Request
+from tokenline.server.bodies import ChatBody, CompletionBody
 from tokenline.server.chat import ChatReply
 from tokenline.server.completions import CompletionReply
 from tokenline.server.errors import (
@@ -31,7 +32,7 @@ from tokenline.server.errors import (
     row_error,
     unexpected,
 )
-from tokenline.server.protocol import ChatBody, CompletionBody, chat_requests, completion_requests, parse
+from tokenline.server.protocol import chat_requests, completion_requests, parse, spelled
 from tokenline.server.reply import Reply
 from tokenline.server.rows import Rows
 from tokenline.server.sse import send_events
@@ -60,7 +61,10 @@ class Endpoint:
             _check_name(body.model, self.names)
             rows = Rows(self.model)
             async with rows.watched(receive):
-                await rows.submit(self.requests(body))
+                try:
+                    await rows.submit(self.requests(body))
+                except RequestError as error:
+                    raise spelled(error, body) from None
                 reply = self.reply(model=self.model, body=body)
                 if body.stream:
                     await send_events(send, reply, rows)

@@ -21,7 +21,7 @@ class ChatReply(Reply):
     def choice(self, index: int, result: Json) -> Json:
         entries = result["logprobs"]
         return {
-            "message": {"role": "assistant", "content": result["text"], "refusal": None},
+            "message": {**result["message"], "refusal": None},
             "logprobs": None if entries is None else _logprobs(entries),
         }
 
@@ -31,10 +31,11 @@ class ChatReply(Reply):
             yield self.chunk({"index": index, "delta": delta, "logprobs": None, "finish_reason": None})
 
     def delta(self, index: int, event: Event) -> Json | None:
-        if event.result is not None and not event.text:
+        if event.result is not None and not event.delta:
             return None
         logprobs = None if event.logprobs is None else _logprobs([event.logprobs])
-        return {"delta": {"content": event.text}, "logprobs": logprobs}
+        # A chunk for every token, also where its text is held back.
+        return {"delta": event.delta or {"content": ""}, "logprobs": logprobs}
 
     def closing(self) -> Json:
         return {"delta": {}, "logprobs": None}

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from tokenline.server.protocol import CompletionBody, prompts_of
+from tokenline.server.bodies import CompletionBody
+from tokenline.server.protocol import prompts_of
 from tokenline.server.reply import Json, Reply, logprob_of
 
 if TYPE_CHECKING:

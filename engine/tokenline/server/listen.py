@@ -15,6 +15,7 @@ import uvicorn
 
 from tokenline.errors import TokenlineError
 from tokenline.server.app import application
+from tokenline.server.http11 import Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +77,13 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+def configuration(model: Model, aliases: frozenset[str] = frozenset()) -> uvicorn.Config:
+    """uvicorn's, for one model."""
+    return uvicorn.Config(
+        application(model, aliases), http=Protocol, log_level="warning", access_log=False, lifespan="off"
+    )
+
+
 def serve_until_stopped(
     model: Model,
     listener: socket.socket,
@@ -86,10 +94,7 @@ def serve_until_stopped(
     """Serve until a signal, let answers under way finish, and return the signal; a second one cuts them off."""
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"
-    config = uvicorn.Config(
-        application(model, aliases), log_level="warning", access_log=False, lifespan="off"
-    )
-    server = Server(config, lambda: ready(url))
+    server = Server(configuration(model, aliases), lambda: ready(url))
     with _received(server) as signals:
         server.run(sockets=[listener])
     return signals[0] if signals else None

@@ -1,123 +1,18 @@
-"""What a client may send, field by field; anything else is a 400 that names the field."""
+"""From what a client sends to requests; anything that is not known is a 400 that names the field."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from tokenline.errors import RequestError
-from tokenline.request import LoopDetection, Request, Sampling
+from tokenline.request import CONSTRAINTS, LoopDetection, Request, Sampling
+from tokenline.server.bodies import ChatBody, CommonBody, CompletionBody, Loop, Message
 
 MAX_CHOICES = 128
 SEEDS = 1 << 64
-
-
-class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    include_usage: bool = False
-
-
-class Loop(msgspec.Struct, forbid_unknown_fields=True):
-    """`loop_detection` as an object; `true` is the defaults."""
-
-    max_period: int = LoopDetection().max_period
-    repeats: int = LoopDetection().repeats
-    min_tokens: int = LoopDetection().min_tokens
-
-
-class CommonBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Fields of both endpoints. `null` is the default, which is the engine's own (`tokenline.request`)."""
-
-    model: str | None = None
-    n: int | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_tokens: int | None = None
-    stop: str | list[str] | None = None
-    seed: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    # Who the client's own user is: it changes nothing here, but clients send it to every server.
-    user: str | None = None
-    # Ours, as `tokenline.request` names them.
-    dynatemp_range: float | None = None
-    dynatemp_exponent: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    top_n_sigma: float | None = None
-    min_keep: int | None = None
-    xtc_probability: float | None = None
-    xtc_threshold: float | None = None
-    repetition_penalty: float | None = None
-    penalty_window: int | None = None
-    presence_window: int | None = None
-    frequency_window: int | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_window: int | None = None
-    dry_breakers: tuple[str, ...] | None = None
-    mirostat: int | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
-    banned_tokens: tuple[int, ...] | None = None
-    allowed_tokens: tuple[int, ...] | None = None
-    mask_eos: bool | None = None
-    samplers: str | tuple[str, ...] | None = None
-    max_time_ms: int | None = None
-    min_indent: int | None = None
-    logprobs_mode: Literal["processed", "raw"] | None = None
-    ignore_eos: bool | None = None
-    cache_prompt: bool | None = None
-    loop_detection: bool | Loop | None = None
-    return_details: bool | None = None
-
-    @property
-    def choices(self) -> int:
-        return 1 if self.n is None else self.n
-
-    @property
-    def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
-
-
-class CompletionBody(CommonBody, forbid_unknown_fields=True, kw_only=True):
-    prompt: Any
-    logprobs: int | None = None
-    echo: bool | None = None
-    prompt_logprobs: int | None = None
-    best_of: Literal[1] | None = None
-    suffix: None = None
-
-
-class Message(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """One turn. What an assistant's turn of ours carries may come back as it was."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
-    name: str | None = None
-    refusal: None = None
-    tool_calls: list[dict[str, Any]] | None = None
-    tool_call_id: str | None = None
-
-
-class TextPart(msgspec.Struct, forbid_unknown_fields=True):
-    type: Literal["text"]
-    text: str
-
-
-class ChatBody(CommonBody, forbid_unknown_fields=True, kw_only=True):
-    messages: list[Message]
-    max_completion_tokens: int | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-
 
 Body = TypeVar("Body", bound=CommonBody)
 _PATH = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
@@ -137,9 +32,8 @@ def parse(data: bytes, kind: type[Body]) -> Body:
         raise RequestError(f"{name}: {what}", "see the API's documentation", param=path) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(f"the body is not valid JSON ({error})", "send a JSON object") from None
-    _require(
-        1 <= body.choices <= MAX_CHOICES, "n", f"n {body.choices} is outside 1 to {MAX_CHOICES}", "use fewer"
-    )
+    n = body.choices
+    _require(1 <= n <= MAX_CHOICES, "n", f"n {n} is outside 1 to {MAX_CHOICES}", f"use 1 to {MAX_CHOICES}")
     _require(body.stream_options is None or bool(body.stream), "stream_options", "stream_options without stream",
              "set stream to true")  # fmt: skip
     return body
@@ -177,6 +71,9 @@ def chat_requests(body: ChatBody) -> list[Request]:
     _require(
         len(limits) < 2, "max_completion_tokens", "max_tokens and max_completion_tokens differ", "send one"
     )
+    _require(body.tools != (), "tools", "tools is empty", "leave it out, or give at least one")
+    names = ("tools", "tool_choice", "parallel_tool_calls", "reasoning_format")
+    given = {name: value for name in names if (value := getattr(body, name)) is not None}
     return [
         _request(
             body,
@@ -185,9 +82,33 @@ def chat_requests(body: ChatBody) -> list[Request]:
             max_tokens=next(iter(limits), None),
             messages=tuple(_message(message) for message in body.messages),
             chat_template_kwargs=body.chat_template_kwargs or {},
+            **_response_format(body),
+            **given,
         )
         for index in range(body.choices)
     ]
+
+
+def spelled(error: RequestError, body: CommonBody) -> RequestError:
+    """An error of a request under the name that the client gave its field."""
+    if isinstance(body, ChatBody) and error.param == "json_schema" and body.response_format is not None:
+        return type(error)(error.what, error.mend, param="response_format")
+    return error
+
+
+def _response_format(body: ChatBody) -> dict[str, Any]:
+    """OpenAI's spelling of `json_object` and `json_schema`."""
+    form = body.response_format
+    if form is None or form.type == "text":
+        return {}
+    given = next((name for name in CONSTRAINTS if getattr(body, name) not in (None, False)), None)
+    _require(given is None, "response_format", f"response_format and {given} are both given", "give one")
+    if form.type == "json_object":
+        return {"json_object": True}
+    schema = None if form.json_schema is None else form.json_schema.schema
+    _require(schema is not None, "response_format.json_schema", "response_format has no schema",
+             'write {"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}')  # fmt: skip
+    return {"json_schema": schema}
 
 
 def _request(body: CommonBody, index: int, **fields: Any) -> Request:
@@ -203,8 +124,8 @@ def _request(body: CommonBody, index: int, **fields: Any) -> Request:
             loop = LoopDetection()
         case Loop() as given:
             loop = LoopDetection(**msgspec.structs.asdict(given))
-    names = ("ignore_eos", "cache_prompt", "max_time_ms", "min_indent", "logprobs_mode")
-    given_fields = {name: getattr(body, name) for name in names}
+    names = ("ignore_eos", "cache_prompt", "max_time_ms", "min_indent", "logprobs_mode", *CONSTRAINTS)
+    given_fields = {name: getattr(body, name) for name in names if name not in fields}
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return Request(
         sampling=Sampling(**{name: value for name, value in sampling.items() if value is not None}),
@@ -244,7 +165,8 @@ def _message(message: Message) -> dict[str, Any]:
         content = "\n".join(part.text for part in content)
     _require(content is not None or bool(message.tool_calls), "messages", f"a {message.role} message has no content",
              "give it content")  # fmt: skip
-    fields = {"name": message.name, "tool_calls": message.tool_calls, "tool_call_id": message.tool_call_id}
+    names = ("name", "reasoning_content", "tool_calls", "tool_call_id")
+    fields = {name: getattr(message, name) for name in names}
     return {
         "role": message.role,
         "content": content if content is not None else "",

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tokenline.server.bodies import CommonBody
 from tokenline.server.errors import row_error
-from tokenline.server.protocol import CommonBody
 
 if TYPE_CHECKING:
     from tokenline.client import Model

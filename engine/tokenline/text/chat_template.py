@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -37,10 +38,12 @@ RENDER_ERRORS = (
 
 @dataclass(frozen=True)
 class ChatPrompt:
-    """A rendered conversation; `message_ends` are the token positions at which a message ends, ascending."""
+    """A rendered conversation; `message_ends` are the token positions at which a message ends, ascending; `end` is the
+    end of its text."""
 
     token_ids: list[int]
     message_ends: list[int]
+    end: str = ""
 
 
 class GenerationTag(jinja2.ext.Extension):
@@ -89,6 +92,8 @@ class ChatTemplate:
         }
         try:
             self._template = _environment().from_string(source)
+            # Whether it reads the tools that it is given.
+            self.takes_tools = "tools" in jinja2.meta.find_undeclared_variables(_environment().parse(source))
         except jinja2.TemplateError as error:
             raise CheckpointError(
                 f"the checkpoint's chat template does not compile ({_line(error)})",
@@ -132,7 +137,8 @@ class ChatTemplate:
             ) from None
         text = self.render(messages, **kwargs)
         token_ids = guard.encode(text)
-        return ChatPrompt(token_ids, self._message_ends(guard, text, token_ids, messages, kwargs))
+        ends = self._message_ends(guard, text, token_ids, messages, kwargs)
+        return ChatPrompt(token_ids, ends, text[-64:])
 
     def _message_ends(
         self,

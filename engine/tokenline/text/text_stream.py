@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tokenline.text.detokenizer import Detokenizer
 from tokenline.text.stop import StopMatcher
@@ -12,8 +12,15 @@ from tokenline.text.tokenizer import Tokenizer
 class TextStream:
     """The only way from token ids to text that is sent: every path, streamed or not, goes through it."""
 
-    def __init__(self, tokenizer: Tokenizer, stops: Iterable[str] = ()) -> None:
-        self._detokenizer = Detokenizer(tokenizer)
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stops: Iterable[str] = (),
+        *,
+        exact: bool = False,
+        marks: Collection[int] = (),
+    ) -> None:
+        self._detokenizer = Detokenizer(tokenizer, exact=exact, marks=marks)
         self._matcher = StopMatcher(stops)
 
     def push(self, token_id: int) -> tuple[str, bool]:

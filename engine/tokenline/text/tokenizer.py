@@ -110,6 +110,10 @@ class Tokenizer:
             else self.token_bytes(token_id)
         )
 
+    def has_token(self, text: str) -> bool:
+        """Whether the vocabulary has a token of exactly this name."""
+        return self._plain.token_to_id(text) is not None
+
     def is_special(self, token_id: int) -> bool:
         return token_id in self.special_tokens
 

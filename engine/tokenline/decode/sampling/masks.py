@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tokenline.decode.sampling.candidates import REMOVED
-from tokenline.decode.sampling.parameters import RowParameters
+from tokenline.decode.sampling.parameters import RowDraw, RowParameters
 from tokenline.ops.base import Array, Ops
 
 
@@ -55,3 +55,13 @@ def banned(ops: Ops, logits: Array, rows: Sequence[RowParameters], *, spare: boo
     bans = ops.array(np.asarray([bool(line) for line in lists])[:, None])
     left = ops.where(bans, REMOVED, ops.gather(logits, indices))
     return ops.scatter(logits, indices, left, spare=spare)
+
+
+def grammar(ops: Ops, logits: Array, rows: Sequence[RowDraw]) -> Array:
+    """Remove what a row's grammar does not allow here, where it has one."""
+    masks = [row.mask for row in rows]
+    if all(mask is None for mask in masks):
+        return logits
+    anything = np.ones(logits.shape[-1], bool)
+    allows = ops.array(np.stack([anything if mask is None else mask for mask in masks]))
+    return ops.where(allows, logits, REMOVED)

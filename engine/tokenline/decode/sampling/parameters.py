@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
+import numpy as np
+
 from tokenline.decode.sampling.breakers import Breakers, BreakerTable
 from tokenline.request import Request, Sampling
 from tokenline.text.tokenizer import Tokenizer
@@ -16,7 +18,8 @@ from tokenline.text.tokenizer import Tokenizer
 @dataclass(frozen=True)
 class RowParameters:
     """One row's sampler: its settings, the seed that was drawn if none was given, and the logprobs it reports; and
-    what the settings mean for one tokenizer: its end-of-sequence tokens and the DRY breakers as tokens."""
+    what the settings mean for one tokenizer: its end-of-sequence tokens and the DRY breakers as tokens. `structured`: a
+    grammar says which tokens may come next."""
 
     sampling: Sampling
     seed: int
@@ -24,15 +27,19 @@ class RowParameters:
     raw_logprobs: bool = False
     eos_token_ids: frozenset[int] = frozenset()
     breakers: Breakers = field(default_factory=dict)
+    structured: bool = False
 
     @classmethod
-    def of(cls, request: Request, tokenizer: Tokenizer, table: BreakerTable) -> Self:
+    def of(
+        cls, request: Request, tokenizer: Tokenizer, table: BreakerTable, *, structured: bool = False
+    ) -> Self:
         s = request.sampling
         return cls(
             sampling=s,
             seed=secrets.randbits(32) if s.seed is None else s.seed,
             top_logprobs=request.logprobs,
             raw_logprobs=request.logprobs_mode == "raw",
+            structured=structured,
             eos_token_ids=tokenizer.eos_token_ids,
             breakers=table.breakers(s.dry_breakers) if "dry" in s.active else {},
         )
@@ -45,7 +52,7 @@ class RowParameters:
 
     @cached_property
     def needs_history(self) -> bool:
-        return self.sampling.needs_history
+        return self.structured or self.sampling.needs_history
 
     @property
     def greedy(self) -> bool:
@@ -55,12 +62,14 @@ class RowParameters:
 @dataclass(frozen=True)
 class RowDraw:
     """One row at one draw. `position` is the index that the token will have in the row's text, `history` all tokens
-    before it, prompt included; `mu` is mirostat's bound on the surprise, None for a row at its start."""
+    before it, prompt included; `mu` is mirostat's bound on the surprise, None for a row at its start; `mask`, bool
+    [vocabulary], is what the row's grammar allows here, None where it has none."""
 
     parameters: RowParameters
     position: int
     history: Sequence[int] = ()
     mu: float | None = None
+    mask: np.ndarray | None = None
 
     @property
     def sampling(self) -> Sampling:

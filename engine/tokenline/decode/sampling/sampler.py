@@ -41,6 +41,7 @@ def sample(ops: Ops, logits: Array, rows: Sequence[RowDraw]) -> Drawn:
     processed = masks.bias(ops, raw, parameters)
     processed = masks.allowed(ops, processed, parameters)
     processed = masks.banned(ops, processed, parameters, spare=processed is not raw)
+    processed = masks.grammar(ops, processed, rows)
     valid = ops.isfinite_row(raw)
     if processed is not raw:
         valid = valid & ops.isfinite_row(processed)
