@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -22,8 +24,10 @@ from paritygate.gates.run import verify as run_gates
 from paritygate.gates.shard import Shard, ShardError
 from paritygate.golden import cli as golden
 from paritygate.init.cli import init_command
+from paritygate.policy.bar import bar_of
+from paritygate.policy.bar import sentence as bar_sentence
 from paritygate.replay_cli import replay
-from paritygate.run import RunError
+from paritygate.run import Run, RunError
 from paritygate.structure import cli as structure
 from paritygate.verdict import Check, Exit, Outcome
 
@@ -80,13 +84,33 @@ def verify(
         bool, typer.Option("--fresh", help="Run everything, also what has not changed.")
     ] = False,
     shard: Annotated[str, typer.Option(help="Only share i of n of the work, as i/n; then `merge`.")] = "",
+    bar: Annotated[
+        str, typer.Option(help="A commit whose policy and goldens the change is held to, not its own.")
+    ] = "",
 ) -> None:
     """Run the gates. Exit: 0 pass, 1 a gate failed, 2 usage, 3 could not run, 4 inconclusive."""
-    try:
-        policy = policies.load(root)
-    except policies.PolicyError as error:
-        raise _stop(str(error), Exit.USAGE) from None
-    gates = _chosen(only or [], tier, policy)
+    with contextlib.ExitStack() as stack:
+        held = None
+        try:
+            policy = policies.load(root)
+            if bar:
+                held = stack.enter_context(bar_of(root, bar))
+                policy = held.policy
+        except policies.PolicyError as error:
+            raise _stop(str(error), Exit.USAGE) from None
+        chosen = _chosen(only or [], tier, policy)
+        run = _verified(policy, root, chosen, tier, fresh, shard)
+        if held is not None:
+            run = dataclasses.replace(run, notes=(bar_sentence(held), *run.notes))
+    if report_to is not None:
+        report.write(run, report_to)
+    report.print_table(run, console)
+    raise typer.Exit(run.exit)
+
+
+def _verified(
+    policy: policies.Policy, root: Path, gates: tuple[str, ...], tier: str, fresh: bool, shard: str
+) -> Run:
     # A run that is told to end stops its arms and leaves a partial report, as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     said: list[str] = []
@@ -104,7 +128,7 @@ def verify(
 
         try:
             share = Shard.parse(shard) if shard else None
-            run = run_gates(
+            return run_gates(
                 policy,
                 root,
                 gates,
@@ -116,10 +140,6 @@ def verify(
             )
         except ShardError as error:
             raise _stop(str(error), Exit.USAGE) from None
-    if report_to is not None:
-        report.write(run, report_to)
-    report.print_table(run, console)
-    raise typer.Exit(run.exit)
 
 
 @app.command()
