@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paritygate.arms.dialects import Dialect
+from paritygate.arms.vocabulary_piece import text_of_piece
 from paritygate.case import Case
 from paritygate.stream import Position, TopToken, Usage
 
@@ -74,21 +75,31 @@ def _id(entry: dict[str, Any]) -> int | None:
 
 
 def positions_of(
-    entries: Iterable[dict[str, Any]], token_ids: Sequence[int] | None, count: int
+    entries: Iterable[dict[str, Any]],
+    token_ids: Sequence[int] | None,
+    count: int,
+    dialect: Dialect,
 ) -> tuple[Position, ...]:
     """Positions with `count` alternatives, likeliest first; an id that the server does not tell is None."""
+
+    def text(entry: dict[str, Any]) -> str:
+        told = entry.get("token", "")
+        return text_of_piece(told) if dialect.spells_pieces else told
+
     found = []
     for index, entry in enumerate(entries):
         if entry.get("logprob") is None:
             break
         top = sorted(entry.get("top_logprobs") or (), key=lambda one: -one["logprob"])
         drawn = token_ids[index] if token_ids is not None and index < len(token_ids) else _id(entry)
+        # Where entries name another alternative than the one drawn, what is told of the drawn one counts.
+        own = next((one for one in top if drawn is not None and _id(one) == drawn), entry)
         found.append(
             Position(
                 token_id=drawn,
-                token=entry.get("token", ""),
-                logprob=entry["logprob"],
-                top=tuple(TopToken(_id(one), one.get("token", ""), one["logprob"]) for one in top[:count]),
+                token=text(own),
+                logprob=own["logprob"],
+                top=tuple(TopToken(_id(one), text(one), one["logprob"]) for one in top[:count]),
             )
         )
     return tuple(found)
