@@ -115,23 +115,20 @@ class Ending:
     reported: dict[str, int]
 
 
-def _cause(gathered: Gathered, case: Case, dialect: Dialect) -> str | None:
+def _cause(gathered: Gathered, case: Case) -> str | None:
     if gathered.finish_reason == "length":
         return "Length"
     if gathered.finish_reason != "stop":
         return None
     if not case.stop:
         return "Eos"
-    if isinstance(gathered.stop_reason, str):
-        return "StopSequence"
-    last = gathered.entries[-1] if gathered.entries else {}
-    # llama.cpp spells the end-of-sequence token as nothing.
-    return "Eos" if last.get("token") == "" and last.get("bytes") == [] else None
+    # With stop strings either may have ended it; only vLLM says which.
+    return "StopSequence" if isinstance(gathered.stop_reason, str) else None
 
 
 def ending_of(gathered: Gathered, case: Case, dialect: Dialect) -> Ending:
     """Read the end in the server's own convention; what it cannot tell apart is None."""
-    cause = _cause(gathered, case, dialect)
+    cause = _cause(gathered, case)
     ids = gathered.token_ids
     if ids is None and dialect.tells_ids and gathered.entries:
         ids = _drawn(gathered.entries)
