@@ -13,6 +13,7 @@ import pytest
 from paritygate.arms.base import Arm, ArmError
 from paritygate.arms.dialects import DIALECTS
 from paritygate.arms.registry import make_arm
+from paritygate.arms.vocabulary_piece import text_of_piece
 from paritygate.case import Case, Message, Sampler
 from paritygate.stream import TopToken
 
@@ -168,7 +169,8 @@ def test_the_ids_of_a_greedy_answer_are_the_likeliest_alternatives(
 ) -> None:
     """mlx-lm names the first alternative, whichever it is; the end-of-sequence token is counted there, not here."""
     other, drawn, end = (
-        {"id": i, "token": t, "logprob": p} for i, t, p in ((5, "b", -3.0), (4, "a", -0.1), (2, "</s>", -0.2))
+        {"id": i, "token": t, "logprob": p}
+        for i, t, p in ((5, "b", -3.0), (4, "Ġa", -0.1), (2, "</s>", -0.2))
     )
     server.answer = whole(
         "a",
@@ -182,6 +184,8 @@ def test_the_ids_of_a_greedy_answer_are_the_likeliest_alternatives(
     assert stream.usage is not None
     assert stream.usage.completion_tokens == 2
     assert stream.counters == {"reported_completion_tokens": 3}
+    first = (stream.positions or ())[0]
+    assert (first.token_id, first.token, first.logprob) == (4, " a", -0.1)
 
 
 def test_what_a_stop_string_leaves_open_is_not_told(server: Server, arm: Callable[..., Arm]) -> None:
@@ -257,6 +261,22 @@ def test_only_an_own_server_is_taken_for_tokenline() -> None:
     own, foreign = (make_arm("s", "http", options, "toy") for options in ({}, {"url": "http://x"}))
     assert (own.capabilities.token_ids, foreign.capabilities.token_ids) == (True, False)
     assert (own.capabilities.forgets, foreign.capabilities.forgets) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("piece", "text"),
+    [
+        ("ĠParis", " Paris"),
+        ("Ċ", "\n"),
+        ("Ã©", "é"),
+        ("Ã", "\ufffd"),
+        ("▁Paris", " Paris"),
+        ("</s>", "</s>"),
+        ("水", "水"),
+    ],
+)
+def test_a_vocabularys_spelling_is_turned_into_text(piece: str, text: str) -> None:
+    assert text_of_piece(piece) == text
 
 
 def test_every_dialect_can_be_greedy() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from paritygate.compare.identity import compare
 from paritygate.compare.narrowed import narrowed
-from paritygate.policy import PolicyError, load
-from paritygate.stream import Stream
+from paritygate.gates.envelope import _judge as judge_logits
+from paritygate.gates.golden import logprob_distance
+from paritygate.policy import Envelope, PolicyError, load
+from paritygate.stream import Position, Stream, TopToken
 from paritygate.verdict import Verdict
 
 HEAD = """\
@@ -160,3 +163,29 @@ def test_texts_that_differ_show_both_top_two_where_tokens_are_only_spelled(
     assert found.details["at"]["reference"]["token"] == "w6 "
     assert found.details["at"]["candidate"]["gap"] == pytest.approx(0.01)
     assert found.details["decided"] is False
+
+
+def test_an_arm_without_raw_logits_is_compared_by_log_softmax() -> None:
+    """Rows that differ by a constant each say the same; the verdict tells that log-softmax was compared, and why."""
+    rows = np.array([[1.0, 2.0, 4.0], [0.5, -1.0, 3.0]], np.float32)
+    shifted = rows + np.array([[7.0], [-3.0]], np.float32)
+    shifted[0, 0] += 1e-3
+    wide = Envelope(kl_mean=1e-3, kl_max=1e-3, max_abs_logit=1e-2, reason="by hand")
+    raw = judge_logits("n", [rows, shifted], wide, set(), 0.0)
+    assert raw.verdict is Verdict.DIVERGED
+    found = judge_logits("n", [rows, shifted], wide, {"gguf"}, 0.0)
+    assert found.verdict is Verdict.WITHIN_ENVELOPE
+    assert found.headline.endswith("(of log-softmax: gguf gives no raw logits)")
+
+
+def test_logprobs_are_matched_by_text_where_no_ids_are_told(stream: Callable[..., Stream]) -> None:
+    def position(token_id: int | None, token: str, logprob: float) -> Position:
+        return Position(
+            token_id=token_id, token=token, logprob=logprob, top=(TopToken(token_id, token, logprob),)
+        )
+
+    ours = stream([5], positions=(position(5, " a", -0.5),))
+    assert logprob_distance(ours, stream([5], positions=(position(None, " a", -0.75),))) == 0.25
+    assert logprob_distance(ours, stream([5], positions=(position(None, " b", -0.75),))) is None
+    half = stream([5], positions=(position(5, "\ufffd", -0.5),))
+    assert logprob_distance(half, stream([5], positions=(position(None, "\ufffd", -0.75),))) is None

@@ -28,6 +28,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     legacy_logprobs: bool = True
     streams_logprobs: bool = True
     ignores_end: bool = False  # whether it can be told to go on past an end of sequence
+    spells_pieces: bool = False  # whether tokens are told as the vocabulary spells them, not as text
     endless_window: bool = False  # whether a penalty window below zero means everything
 
 
@@ -74,6 +75,7 @@ DIALECTS: dict[str, Dialect] = {
         counts_end=True,
         legacy_logprobs=False,
         streams_logprobs=False,
+        spells_pieces=True,
     ),
     "vllm": Dialect(
         fields=_LOCAL | _same("repetition_penalty"),

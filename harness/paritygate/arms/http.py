@@ -224,10 +224,10 @@ class HttpArm:
                 chunks=gathered.texts if streamed else None,
                 arrivals_ns=gathered.arrivals if streamed else None,
             )
-            told = positions_of(gathered.entries, stream.token_ids, count or 0)
+            told = positions_of(gathered.entries, stream.token_ids, count or 0, self._dialect)
             return msgspec.structs.replace(stream, positions=told if told and count is not None else None)
         text = gathered.text
-        told = positions_of(gathered.entries, ending.token_ids, count or 0)
+        told = positions_of(gathered.entries, ending.token_ids, count or 0, self._dialect)
         return Stream(
             case=case.name,
             arm=self.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import httpx
 import msgspec
@@ -21,10 +21,16 @@ NAMES = {"repetition_penalty": "repeat_penalty", "penalty_window": "repeat_last_
 
 
 class LlamaCppOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys of an arm of kind `llama.cpp`; MODEL is a .gguf file. `context_length` is in tokens."""
+    """The keys of an arm of kind `llama.cpp`; MODEL is a .gguf file. `context_length` is in tokens.
+
+    `flash_attention` and `cache_type` (of keys and values) are llama.cpp's own choice unless given: a float32 file
+    with a float32 cache and flash attention off computes in float32 throughout.
+    """
 
     threads: int = 1
     context_length: int = 4096
+    flash_attention: Literal["auto", "on", "off"] = "auto"
+    cache_type: Literal["f16", "f32"] = "f16"
     timeout_s: float = 240.0
 
 
@@ -69,6 +75,14 @@ class LlamaCppArm:
         settings.cache_ram_mib = 0  # states of earlier prompts would be taken up again behind a reset
         settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = self.options.threads
         settings.warmup = False
+        flash, types = xllamacpp.llama_flash_attn_type, xllamacpp.ggml_type
+        settings.flash_attn_type = {
+            "auto": flash.LLAMA_FLASH_ATTN_TYPE_AUTO,
+            "on": flash.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+            "off": flash.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+        }[self.options.flash_attention]
+        kept = types.GGML_TYPE_F32 if self.options.cache_type == "f32" else types.GGML_TYPE_F16
+        settings.cache_type_k = settings.cache_type_v = kept
         try:
             self._server = xllamacpp.Server(settings)
         except (RuntimeError, ValueError) as error:
@@ -92,6 +106,8 @@ class LlamaCppArm:
             "weights_hash": weights_hash(path),
             "libraries": versions_of(("xllamacpp",)),
             "logprobs": "raw",
+            "flash_attention": self.options.flash_attention,
+            "cache_type": self.options.cache_type,
         }
 
     def _post(self, case: str, path: str, body: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paritygate.arms.dialects import Dialect
+from paritygate.arms.vocabulary_piece import text_of_piece
 from paritygate.case import Case
 from paritygate.stream import Position, TopToken, Usage
 
@@ -74,21 +75,31 @@ def _id(entry: dict[str, Any]) -> int | None:
 
 
 def positions_of(
-    entries: Iterable[dict[str, Any]], token_ids: Sequence[int] | None, count: int
+    entries: Iterable[dict[str, Any]],
+    token_ids: Sequence[int] | None,
+    count: int,
+    dialect: Dialect,
 ) -> tuple[Position, ...]:
     """Positions with `count` alternatives, likeliest first; an id that the server does not tell is None."""
+
+    def text(entry: dict[str, Any]) -> str:
+        told = entry.get("token", "")
+        return text_of_piece(told) if dialect.spells_pieces else told
+
     found = []
     for index, entry in enumerate(entries):
         if entry.get("logprob") is None:
             break
         top = sorted(entry.get("top_logprobs") or (), key=lambda one: -one["logprob"])
         drawn = token_ids[index] if token_ids is not None and index < len(token_ids) else _id(entry)
+        # Where entries name another alternative than the one drawn, what is told of the drawn one counts.
+        own = next((one for one in top if drawn is not None and _id(one) == drawn), entry)
         found.append(
             Position(
                 token_id=drawn,
-                token=entry.get("token", ""),
-                logprob=entry["logprob"],
-                top=tuple(TopToken(_id(one), one.get("token", ""), one["logprob"]) for one in top[:count]),
+                token=text(own),
+                logprob=own["logprob"],
+                top=tuple(TopToken(_id(one), text(one), one["logprob"]) for one in top[:count]),
             )
         )
     return tuple(found)
@@ -104,23 +115,20 @@ class Ending:
     reported: dict[str, int]
 
 
-def _cause(gathered: Gathered, case: Case, dialect: Dialect) -> str | None:
+def _cause(gathered: Gathered, case: Case) -> str | None:
     if gathered.finish_reason == "length":
         return "Length"
     if gathered.finish_reason != "stop":
         return None
     if not case.stop:
         return "Eos"
-    if isinstance(gathered.stop_reason, str):
-        return "StopSequence"
-    last = gathered.entries[-1] if gathered.entries else {}
-    # llama.cpp spells the end-of-sequence token as nothing.
-    return "Eos" if last.get("token") == "" and last.get("bytes") == [] else None
+    # With stop strings either may have ended it; only vLLM says which.
+    return "StopSequence" if isinstance(gathered.stop_reason, str) else None
 
 
 def ending_of(gathered: Gathered, case: Case, dialect: Dialect) -> Ending:
     """Read the end in the server's own convention; what it cannot tell apart is None."""
-    cause = _cause(gathered, case, dialect)
+    cause = _cause(gathered, case)
     ids = gathered.token_ids
     if ids is None and dialect.tells_ids and gathered.entries:
         ids = _drawn(gathered.entries)

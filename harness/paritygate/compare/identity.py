@@ -15,6 +15,8 @@ from paritygate.verdict import Verdict
 SETTINGS = (
     "weights_hash", "tokenizer_hash", "template_hash", "sampling", "max_tokens", "stop",
 )  # fmt: skip
+# Of these, what comes from the request and not from how an arm is set.
+REQUESTED = ("sampling", "max_tokens", "stop")
 # Settings that decide how it is computed: alike where arms of one backend are compared.
 EXECUTION = ("backend", "device", "dtype", "threads", "prefill_size", "cache_reuse")
 
@@ -40,6 +42,14 @@ def manifest_differences(reference: Stream, candidate: Stream, keys: tuple[str, 
     return {
         name: [ours[name], theirs[name]] for name in ours if name in theirs and ours[name] != theirs[name]
     }
+
+
+def _resolved_by_one_engine(reference: Stream, candidate: Stream, differing: dict[str, list[Any]]) -> bool:
+    """Whether only what a request asks for differs, between two ways into the same engine: then no arm was set
+    otherwise, and the engine's own transports read the request differently."""
+    asked = all(key.partition(".")[0] in REQUESTED for key in differing)
+    engines = [side.manifest.get("engine") for side in (reference, candidate)]
+    return asked and engines[0] is not None and engines[0] == engines[1]
 
 
 def first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:
@@ -158,6 +168,9 @@ def compare(
     sides = side_by_side(reference, candidate)
     if differing := manifest_differences(reference, candidate, settings):
         named = ", ".join(f"{key} {ours!r} and {theirs!r}" for key, (ours, theirs) in differing.items())
+        if _resolved_by_one_engine(reference, candidate, differing):
+            what = f"asked the same, one engine took it in two ways: {named}"
+            return Comparison(Verdict.DIVERGED, what, sides | {"manifests": differing, "causes": [what]})
         return Comparison(
             Verdict.SETUP_ERROR, f"the arms were not set alike: {named}", sides | {"manifests": differing}
         )

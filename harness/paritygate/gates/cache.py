@@ -14,11 +14,11 @@ from paritygate.arms.base import Arm, ArmError, RowFailed
 from paritygate.case import Case
 from paritygate.compare.comparison import Comparison
 from paritygate.compare.context import too_short
-from paritygate.compare.identity import EXECUTION, SETTINGS, compare, first_difference
+from paritygate.compare.identity import EXECUTION, SETTINGS, compare
 from paritygate.compare.reuse import partition_fault, reused, too_far
 from paritygate.gates.arm_pool import ArmPool, pool_of
 from paritygate.gates.lanes import side_by_side
-from paritygate.gates.replies import check_of, could_not_run, unless_unsteady
+from paritygate.gates.replies import REPEATS, check_of, could_not_run, unsteady
 from paritygate.policy import CacheClaim, Policy
 from paritygate.stream import Stream
 from paritygate.triage.divergence import Divergence
@@ -127,9 +127,10 @@ def _judged(
     reuse = reused(cold, hit)
     details = found.details | {"reuse": reuse.details}
     if found.verdict in (Verdict.DIVERGED, Verdict.LENGTH):
-        again = arm.repeat(scenario.asked, 1)[0]
-        if first_difference(cold.token_ids or (), again.token_ids or ()) is not None:
-            return unless_unsteady(found, arm, scenario.asked, cold, floor=floor)
+        for _ in range(REPEATS):
+            again = compare(cold, arm.repeat(scenario.asked, 1)[0], floor=floor, exact_logprobs=True)
+            if again.verdict is not Verdict.IDENTICAL:
+                return unsteady(found, arm, again)
         why = [
             too_far(before, hit) or partition_fault(cold, hit),
             explain(arm, scenario, hit, floor),

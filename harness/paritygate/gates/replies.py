@@ -11,6 +11,9 @@ from paritygate.compare.identity import compare
 from paritygate.stream import Stream
 from paritygate.verdict import Check, Outcome, Verdict
 
+# How often an arm is asked again before a difference counts: a kernel may round differently once in many forwards.
+REPEATS = 3
+
 
 def could_not_run(gate: str, name: str, error: ArmError, seconds: float = 0.0) -> Check:
     """A check whose arm failed, with what was printed: SETUP_ERROR; a row that the engine failed is a failure."""
@@ -34,12 +37,20 @@ def unless_unsteady(found: Comparison, arm: Arm, case: Case, first: Stream, *, f
     """The comparison, or INCONCLUSIVE where the arm, asked again, disagrees with its own first answer."""
     if found.verdict not in (Verdict.DIVERGED, Verdict.LENGTH):
         return found
-    if arm.capabilities.resets:
-        arm.reset()
-    again = arm.generate(case)
-    repeated = compare(first, again, floor=floor)
-    if repeated.verdict is Verdict.IDENTICAL:
-        return found
+    for _ in range(REPEATS):
+        if arm.capabilities.resets:
+            arm.reset()
+        # Asked again cold, an arm repeats every bit; one that may have reused state need only repeat its tokens.
+        repeated = compare(
+            first, arm.generate(case), floor=floor, exact_logprobs=arm.capabilities.resets
+        )
+        if repeated.verdict is not Verdict.IDENTICAL:
+            return unsteady(found, arm, repeated)
+    return found
+
+
+def unsteady(found: Comparison, arm: Arm, repeated: Comparison) -> Comparison:
+    """INCONCLUSIVE: what an arm says twice is not the same, so nothing that it says once proves anything."""
     return Comparison(
         Verdict.INCONCLUSIVE,
         f"{arm.name} disagrees with its own repeat ({repeated.headline}), so nothing is proved about: {found.headline}",
