@@ -146,7 +146,7 @@ class _Replay:
             arm=self.name,
             reference=golden.as_stream(),
             candidate=stream,
-            witness=partial(witness_of, self.policy, self.name, self.claim.arms),
+            witness=witness_of(self.policy, self.name, self.claim.arms),
             envelope=self.policy.envelopes[self.claim.envelope],
             floor=self.policy.goldens.margin_floor,
             index=found.details.get("index"),
