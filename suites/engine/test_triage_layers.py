@@ -24,7 +24,7 @@ from paritygate.triage import layers
 from paritygate.triage.divergence import Divergence
 from paritygate.triage.triage import Triage
 from paritygate.verdict import Verdict
-from tokenline.cli.app import main
+from tokenline.cli import main
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
 from counting_arms import Pool

@@ -20,7 +20,7 @@ from paritygate.golden.survey import survey
 from paritygate.policy import GoldenClaim, Policy
 from paritygate.stream import Stream
 from paritygate.triage.divergence import Divergence
-from paritygate.triage.triage import Triage, witness_of
+from paritygate.triage.triage import TRIAGED, Triage, witness_of
 from paritygate.verdict import Check, Outcome, Verdict
 
 GATE = "golden"
@@ -137,7 +137,9 @@ class _Replay:
                 counters=stream.counters,
                 manifests={self.name: stream.manifest},
             )
-            yield self.triage.of(check, self._divergence(golden, stream, found))
+            if found.verdict in TRIAGED:
+                check = self.triage.of(check, self._divergence(golden, stream, found))
+            yield check
         yield self._distance_check(distances)
 
     def _divergence(self, golden: Golden, stream: Stream, found: Comparison) -> Divergence:
