@@ -37,9 +37,8 @@ class CountingArm:
     ) -> None:
         self.name, self.fault, self.gap = name, fault, gap
         self.takes_ids, self.broken_layer = takes_ids, broken_layer
-        self.capabilities = Capabilities(
-            token_ids=True, logprobs=True, teacher_forcing=forced, layer_taps=tapped, resets=True
-        )
+        able = dict.fromkeys(Capabilities.__struct_fields__, True)
+        self.capabilities = Capabilities(**able | {"teacher_forcing": forced, "layer_taps": tapped})
         self.asked: list[Tokens] = []
 
     def next_logits(self, tokens: Tokens) -> np.ndarray:

@@ -110,9 +110,16 @@ def test_the_commit_that_broke_a_golden_is_named_with_its_divergence(
 def test_without_a_golden_the_good_revision_is_the_reference_and_broken_ones_stay_suspects(
     repository: Path,
 ) -> None:
-    right, wrong = SAYS.format(said="hello"), SAYS.format(said="hullo")
+    right, wrong = "said = 'hello'\n", "said = 'hullo'\n"
+    # What runs is built in each tree, from what is committed there.
+    policy = repository / "paritygate.toml"
+    policy.write_text(policy.read_text().replace(str(repository / "engine.py"), "built.py"))
+    (repository / "make.py").write_text(
+        "text = open('engine.py').read()\n"
+        "open('built.py', 'w').write(text + ('' if 'raise' in text else \"print(said, end='')\"))\n"
+    )
     revisions = history(repository, [right, right, BROKEN, wrong])
-    told = bisect(repository, "greeting", "--good", revisions[0])
+    told = bisect(repository, "greeting", "--good", revisions[0], "--build", f"{sys.executable} make.py")
     assert told.exit_code == 4, told.output
     assert "what this revision says is the reference" in told.output
     assert (

@@ -168,14 +168,14 @@ def test_a_drawn_answer_is_not_teacher_forced_for_its_most_likely_token(policy: 
 
 def test_a_golden_has_a_witness_in_place_of_its_oracles(policy: Policy) -> None:
     right, wrong = CountingArm("fake"), CountingArm("other", after_even)
-    found = divergence(right, wrong, against=None, witness="fake")
+    found = divergence(right, wrong, against=None, witness=lambda: "fake")
     told = triaged(policy, found, right, wrong).details["triage"]
     assert told["nearness"]["between"] == ["fake", "other"]
     golden = told["nearness"]["golden"]
     assert golden["partial"] is True
     # Merging outcomes can only lower a divergence.
     assert 0 < golden["kl_max"] <= told["nearness"]["kl_max"]
-    alone = triaged(policy, dataclasses.replace(found, witness=None), right, wrong).details["triage"]
+    alone = triaged(policy, dataclasses.replace(found, witness=lambda: None), right, wrong).details["triage"]
     assert alone["nearness"]["partial"] is True
     assert "no second arm" in alone["smallest"]["sentence"]
     assert "no second arm" in alone["layers"]["sentence"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -73,6 +74,8 @@ def bisect(
 ) -> None:
     """Find the commit from which on an arm says something else. Exit: 0 found, 4 not narrowed down to one."""
     root = root.resolve()
+    # A search that is told to end removes its worktree, as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         policy = policies.load(root)
         if case not in policy.all_cases(root):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 
 from paritygate.arms.base import Arm
 from paritygate.case import Case
@@ -15,14 +16,19 @@ from paritygate.stream import Stream
 Use = Callable[[str], AbstractContextManager[Arm]]
 
 
+def no_witness() -> None:
+    """Nobody can be asked in a golden's place."""
+
+
 @dataclass(frozen=True)
 class Divergence:
     """Two streams of a case that differ, and how to ask again.
 
     `arm` said `candidate`. The reference was said by the arm `against`, or, where that is None, by the oracles of a
-    golden; `witness` names another arm that can be asked in their place. In a cache divergence both streams are of one
-    arm: the reference cold, the candidate with state to reuse, left by `before` (by the case itself where None).
-    `envelope` is the tolerance registered for these two ways to compute, None where they must be equal.
+    golden; `witness` names another arm that can be asked in their place, when it comes to that. In a cache divergence
+    both streams are of one arm: the reference cold, the candidate with state to reuse, left by `before` (by the case
+    itself where None). `envelope` is the tolerance registered for these two ways to compute, None where they must be
+    equal.
     """
 
     case: Case
@@ -30,7 +36,7 @@ class Divergence:
     reference: Stream
     candidate: Stream | None
     against: str | None = None
-    witness: str | None = None
+    witness: Callable[[], str | None] = no_witness
     cached: bool = False
     before: Case | None = None
     envelope: Envelope | None = None
@@ -38,10 +44,10 @@ class Divergence:
     index: int | None = None  # of the token at which they fork
     recorded: Provenance | None = None  # who said a golden's reference
 
-    @property
+    @cached_property
     def other(self) -> str | None:
         """The arm that can be asked for the other side."""
-        return self.against or self.witness
+        return self.against or self.witness()
 
     @property
     def prompt(self) -> tuple[int, ...]:

@@ -33,17 +33,21 @@ TAPPED_TOKENS = 320
 Progress = Callable[[str], None]
 
 
-def witness_of(policy: Policy, arm: str, preferred: tuple[str, ...] = ()) -> str | None:
-    """Another arm that can be teacher-forced, to ask what the oracles of a golden cannot be asked any more."""
-    others = [*preferred, *(name for name in policy.arms if name not in preferred)]
-    for name in others:
-        spec = policy.arms[name]
+def witness_of(policy: Policy, arm: str, preferred: tuple[str, ...] = ()) -> Callable[[], str | None]:
+    """Finds another arm that can be teacher-forced, to ask what a golden's oracles cannot be asked any more."""
+
+    def witness() -> str | None:
         own = policy.arms[arm]
-        same = (spec.kind, spec.options) == (own.kind, own.options)
-        told = getattr(arm_class(spec.kind), "capabilities", None)
-        if name != arm and not same and getattr(told, "teacher_forcing", False):
-            return name
-    return None
+        for name in (*preferred, *(name for name in policy.arms if name not in preferred)):
+            spec = policy.arms[name]
+            told = getattr(arm_class(spec.kind), "capabilities", None)
+            if (spec.kind, spec.options) != (own.kind, own.options) and getattr(
+                told, "teacher_forcing", False
+            ):
+                return name
+        return None
+
+    return witness
 
 
 class Triage:
