@@ -23,11 +23,16 @@ from paritygate.gates.run import GATES, TIERS, applicable
 from paritygate.gates.run import verify as run_gates
 from paritygate.gates.shard import Shard, ShardError
 from paritygate.golden import cli as golden
+<<<<<<< HEAD
 from paritygate.init.cli import init_command
 from paritygate.policy.bar import bar_of
 from paritygate.policy.bar import sentence as bar_sentence
 from paritygate.replay_cli import replay
 from paritygate.run import Run, RunError
+=======
+from paritygate.run import RunError
+from paritygate.schema import SCHEMAS, schema_text
+>>>>>>> mechanics
 from paritygate.structure import cli as structure
 from paritygate.verdict import Check, Exit, Outcome
 
@@ -174,6 +179,16 @@ def explain(
         raise _stop(str(error), Exit.USAGE) from None
     for check in found:
         show(console, check)
+
+
+@app.command()
+def schema(
+    of: Annotated[str, typer.Argument(help=f"Of what: {', '.join(SCHEMAS)}.")],
+) -> None:
+    """Print the JSON Schema of a file that paritygate reads or writes."""
+    if of not in SCHEMAS:
+        raise _stop(f"no schema {of!r}: there are {', '.join(SCHEMAS)}", Exit.USAGE)
+    print(schema_text(of), end="")
 
 
 def main() -> None:

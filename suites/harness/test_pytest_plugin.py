@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -258,6 +259,16 @@ def test_one_that_measured_is_enough_beside_a_budget(session: pytest.Pytester) -
     assert run(session, more).ret == 0
     budget(session, "0")
     assert run(session, more).ret == 1
+
+
+def test_the_documented_suite_runs(session: pytest.Pytester) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pytest.md").read_text(encoding="utf-8")
+    (suite,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (options,) = re.findall(r"```ini\n(.*?)```", text, re.DOTALL)
+    (session.path / "pytest.ini").write_text(options)
+    result = run(session, suite)
+    result.assert_outcomes(passed=3)
+    assert result.ret == 0
 
 
 def test_this_repository_declares_a_budget() -> None:

@@ -41,9 +41,7 @@ def unless_unsteady(found: Comparison, arm: Arm, case: Case, first: Stream, *, f
         if arm.capabilities.resets:
             arm.reset()
         # Asked again cold, an arm repeats every bit; one that may have reused state need only repeat its tokens.
-        repeated = compare(
-            first, arm.generate(case), floor=floor, exact_logprobs=arm.capabilities.resets
-        )
+        repeated = compare(first, arm.generate(case), floor=floor, exact_logprobs=arm.capabilities.resets)
         if repeated.verdict is not Verdict.IDENTICAL:
             return unsteady(found, arm, repeated)
     return found

@@ -78,7 +78,9 @@ def _edited(head: Policy, base: Policy, head_root: Path, base_root: Path) -> tup
         sides = [(place / rule.baseline).read_bytes() if rule.baseline and (place / rule.baseline).is_file() else b""
                  for place in (base_root, head_root)]  # fmt: skip
         if sides[0] != sides[1]:
-            said.append(f"baseline {rule.baseline} is changed (applied: it can only shrink, or say why it grew)")
+            said.append(
+                f"baseline {rule.baseline} is changed (applied: it can only shrink, or say why it grew)"
+            )
     if base.goldens.directory and head.goldens.directory:
         said += _golden_files(base_root / base.goldens.directory, head_root / head.goldens.directory)
     return tuple(said)

@@ -55,6 +55,9 @@ def rules(
             console.print(
                 f"         {hit['path']}:{hit['line']} {hit['what']}", markup=False, highlight=False
             )
+        for reason in result.details.get("dead", ()):
+            if reason not in result.headline:
+                console.print(f"         {reason}", markup=False, highlight=False)
     raise typer.Exit(exit_code(checks))
 
 

@@ -95,14 +95,15 @@ def judge(rule: AnyRule, source: Source) -> Check:
             seconds=time.monotonic() - started,
         )  # fmt: skip
     dead = list(found.dead)
-    violations, listed = found.violations, 0
+    violations, listed, unread = found.violations, 0, ""
     if rule.baseline:
         try:
             old = baseline.against(violations, lines_of(rule, source.tree), source.tree)
             violations, listed = old.new, old.listed
             dead += _shrinks(rule, old.gone)
         except baseline.BaselineError as error:
-            dead.append(str(error))
+            unread = str(error)
+            dead.append(unread)
     proof: list[Hit] = []
     try:
         proof = caught(rule, source, found)
@@ -110,7 +111,9 @@ def judge(rule: AnyRule, source: Source) -> Check:
             dead.append(f"the violation planted in {rule.planted.file} is not caught")
     except SourceError as error:
         dead.append(str(error))
-    if violations:
+    if unread:
+        headline = f"Rule {rule.name} cannot be judged: {unread}."
+    elif violations:
         more = f" and {len(violations) - 1} more" if len(violations) > 1 else ""
         headline = f"{violations[0]}{more}. {rule.why}"
     elif dead:
