@@ -23,16 +23,12 @@ from paritygate.gates.run import GATES, TIERS, applicable
 from paritygate.gates.run import verify as run_gates
 from paritygate.gates.shard import Shard, ShardError
 from paritygate.golden import cli as golden
-<<<<<<< HEAD
 from paritygate.init.cli import init_command
 from paritygate.policy.bar import bar_of
 from paritygate.policy.bar import sentence as bar_sentence
 from paritygate.replay_cli import replay
 from paritygate.run import Run, RunError
-=======
-from paritygate.run import RunError
 from paritygate.schema import SCHEMAS, schema_text
->>>>>>> mechanics
 from paritygate.structure import cli as structure
 from paritygate.verdict import Check, Exit, Outcome
 
