@@ -60,7 +60,9 @@ class Speaking:
 
     def will_say(self, text: str, messages: list[Any], **asked: Any) -> None:
         prompt = self.model.generate(messages=messages, max_tokens=0, **asked)["usage"]["prompt_tokens"]
-        script = [*self.model.tokenizer.encode(text), *self.model.tokenizer.eos_token_ids]
+        # Marks that are special tokens are written as these.
+        script = self.model.tokenizer.encode(text, parse_special=True, add_bos=False)
+        script += self.model.tokenizer.eos_token_ids
         network = self.model._engine._model
         self.model._worker.call(lambda: network.say(prompt, script)).result()
         self.model.reset_cache()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from sampling_rows import OPS, draw, log_softmax, logits_of, processed, row, same_distribution
 
+from tokenline.decode.sampling import truncation
 from tokenline.decode.sampling.draw import uniform
 from tokenline.ops import BACKENDS, Ops
 from tokenline.request import PRESETS, STAGES
@@ -149,6 +150,31 @@ def test_the_head_of_the_vocabulary_says_what_the_whole_says() -> None:
             ours, theirs = (processed(ops, logits, **asked) for ops in (torch_ops, whole))
             np.testing.assert_array_equal(np.isfinite(ours), np.isfinite(theirs))
             same_distribution(ours, theirs)
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 4.0])
+def test_the_nearest_say_what_all_say(spread: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """typical-p looks at the nearest thousand where these hold all that it keeps: bit for bit what sorting all gives,
+    also beside a row that needs more."""
+    logits = logits_of(2, 6000, spread)
+    logits[1] = logits_of(1, 6000, 0.05)
+    asked = [
+        {"typical_p": 0.5},
+        {"typical_p": 0.95, "min_keep": 1100},
+        {"top_k": 3000, "typical_p": 0.3},
+        {"typical_p": 0.6, "top_p": 0.9},
+    ]
+
+    def said() -> list[np.ndarray]:
+        alone = [processed(OPS["torch"], logits[:1], **each) for each in asked]
+        rows = [[row(0, 20, temperature=1.0, **each) for _ in logits] for each in asked]
+        together = [draw(OPS["torch"], logits, pair) for pair in rows]
+        return [*alone, *(drawn.logprobs for drawn in together), *(drawn.tokens for drawn in together)]
+
+    heads = said()
+    monkeypatch.setattr(truncation, "TRIED", ())
+    for head, whole in zip(heads, said(), strict=True):
+        np.testing.assert_array_equal(head, whole)
 
 
 def test_rows_that_are_not_numbers_are_marked_and_their_neighbours_are_not(ops: Ops) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import typer
 
+from tokenline.cli.answer_options import ConstraintOptions, ToolOptions
 from tokenline.cli.options import SamplingOptions, takes_options
 from tokenline.client import Model, request_of
 from tokenline.errors import RequestError
 from tokenline.request import PRESETS, STAGES, LoopDetection, Request, Sampling, validate
-from tokenline.server.bodies import CompletionBody
-from tokenline.server.protocol import completion_requests, parse
+from tokenline.server.bodies import ChatBody, CompletionBody
+from tokenline.server.protocol import chat_requests, completion_requests, parse
 
 # Field: a value that is not its default, and how the command line spells it.
 SETTINGS: dict[str, tuple[Any, list[str]]] = {
@@ -58,17 +59,33 @@ SETTINGS: dict[str, tuple[Any, list[str]]] = {
     "ignore_eos": (True, ["--ignore-eos"]),
     "loop_detection": (True, ["--loop-detection"]),
     "cache_prompt": (False, ["--no-cache-prompt"]),
+    "json_object": (True, ["--json-object"]),
+    "json_schema": ({"type": "integer"}, ["--json-schema", '{"type": "integer"}']),
+    "regex": ("a+", ["--regex", "a+"]),
+    "choice": (("a", "b"), ["--choice", "a", "--choice", "b"]),
+    "grammar": ('start: "a"', ["--grammar", 'start: "a"']),
+}
+MESSAGES = ({"role": "user", "content": "x"},)
+FUNCTION = {"type": "function", "function": {"name": "f"}}
+# Of conversations only.
+CHAT_SETTINGS: dict[str, tuple[Any, list[str]]] = {
+    "tools": ((FUNCTION,), ["--tools", json.dumps([FUNCTION])]),
+    "tool_choice": (FUNCTION, ["--tool-choice", "f"]),
+    "parallel_tool_calls": (False, ["--no-parallel-tool-calls"]),
+    "reasoning_format": ("none", ["--reasoning-format", "none"]),
 }
 
 
-def from_command_line(arguments: list[str]) -> Request:
+def from_command_line(arguments: list[str], *, chat: bool = False) -> Request:
     built: list[Request] = []
     app = typer.Typer()
 
     @app.command()
     @takes_options
-    def command(sampling: SamplingOptions) -> None:
-        built.append(sampling.request(prompt="x"))
+    def command(sampling: SamplingOptions, constraint: ConstraintOptions, tools: ToolOptions) -> None:
+        prompt = {"messages": MESSAGES} if chat else {"prompt": "x"}
+        given = tools.fields() if chat else {}
+        built.append(sampling.request(**prompt, **constraint.fields(), **given))
 
     app(arguments, standalone_mode=False)
     return built[0]
@@ -81,7 +98,7 @@ def from_http(fields: dict[str, Any]) -> Request:
 
 def test_every_field_is_here() -> None:
     prompts = {"prompt", "prompt_token_ids", "messages", "chat_template_kwargs", "sampling"}
-    assert set(SETTINGS) == {*Sampling.__struct_fields__, *Request.__struct_fields__} - prompts
+    assert {*SETTINGS, *CHAT_SETTINGS} == {*Sampling.__struct_fields__, *Request.__struct_fields__} - prompts
 
 
 @pytest.mark.parametrize("field", SETTINGS)
@@ -93,6 +110,20 @@ def test_a_field_means_the_same_from_every_transport(field: str) -> None:
     assert from_command_line(arguments) == expected
     assert from_http({field: value}) == expected
     assert from_command_line([]) == from_http({}) == default
+
+
+@pytest.mark.parametrize("field", [*CHAT_SETTINGS, "regex"])
+def test_a_field_of_a_conversation_means_the_same_from_every_transport(field: str) -> None:
+    value, arguments = {**SETTINGS, **CHAT_SETTINGS}[field]
+
+    def from_chat(fields: dict[str, Any]) -> Request:
+        [request] = chat_requests(parse(json.dumps({"messages": MESSAGES, **fields}).encode(), ChatBody))
+        return request
+
+    expected = request_of(messages=MESSAGES, **{field: value})
+    assert expected != request_of(messages=MESSAGES)
+    assert from_command_line(arguments, chat=True) == from_chat({field: value}) == expected
+    assert from_command_line([], chat=True) == from_chat({}) == request_of(messages=MESSAGES)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

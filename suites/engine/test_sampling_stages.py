@@ -80,6 +80,14 @@ def test_typical_p(ops: Ops, p: float, keep: int) -> None:
     same_distribution(ours, llama_says([llama_samplers.typical(p, keep)], logits))
 
 
+@pytest.mark.parametrize("spread", [2.0, 6.0])
+def test_typical_p_of_a_large_vocabulary(ops: Ops, spread: float) -> None:
+    """Where the nearest thousand hold what is kept, and where they do not: transformers sorts them all."""
+    logits = logits_of(1, 20_000, spread)
+    ours = processed(ops, logits, typical_p=0.6)
+    same_distribution(ours, transformers_says([transformers.TypicalLogitsWarper(0.6)], logits))
+
+
 @pytest.mark.parametrize("n", [0.5, 1.0, 2.5])
 def test_top_n_sigma(ops: Ops, n: float) -> None:
     logits = logits_of(1)

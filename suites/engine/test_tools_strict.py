@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 sys.path.insert(0, str(Path(__file__).parent))
-from speaking import ARGUMENTS, ASK, CALL, SAID, STOP, TOOLS, WEATHER, Speaking, message_of, without_ids
+from speaking import (
+    ARGUMENTS,
+    ASK,
+    CALL,
+    SAID,
+    STOP,
+    TEMPLATE,
+    TOOLS,
+    WEATHER,
+    Speaking,
+    message_of,
+    without_ids,
+)
+from toy_models import Spoken, save_spoken
+
+from tokenline.client import Model
+from tokenline.models import FAMILIES
 
 STRICT: dict[str, Any] = {
     "type": "function",
@@ -69,6 +87,17 @@ def test_thoughts_come_before_what_a_grammar_wants(speaking: Speaking) -> None:
     assert speaking.model.generate(messages=ASK, **asked)["message"]["content"] == "[7]"
 
 
+def test_a_thought_may_go_on_for_ever_where_text_is_free(speaking: Speaking) -> None:
+    """Under a strict function as without one; but where a call is required, the answer does not end before it."""
+    for kwargs, before in (({}, "<think>"), ({"think": True}, "")):
+        asked: dict[str, Any] = {"tools": [STRICT], "chat_template_kwargs": kwargs}
+        speaking.will_say(before + "hm", ASK, **asked)
+        result = speaking.model.generate(messages=ASK, **asked)
+        assert (result["message"]["reasoning_content"], result["finish_cause"]) == ("hm", "Eos")
+        forced = speaking.model.generate(messages=ASK, tool_choice="required", max_tokens=30, **asked)
+        assert forced["finish_cause"] == "Length"
+
+
 @pytest.mark.parametrize("before", ["", "<think>look</think>\n\n"])
 def test_a_required_call_after_thoughts(speaking: Speaking, before: str) -> None:
     speaking.will_say(before + CALL, ASK, tools=TOOLS)
@@ -89,3 +118,53 @@ def test_an_answer_of_a_schema_or_a_call(speaking: Speaking, text: str) -> None:
     assert speaking.model.generate(messages=ASK, **asked)["text"] == text
     speaking.will_say("Hello", ASK, **asked)
     assert speaking.model.generate(messages=ASK, **asked, max_tokens=1)["text"] in ("[", "<")
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["special", "added"])
+def marked(
+    request: pytest.FixtureRequest,
+    byte_tokenizer: tokenizers.Tokenizer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Speaking]:
+    """The same model where each mark is one token, special or merely added, as checkpoints have them."""
+    copy = tokenizers.Tokenizer.from_str(byte_tokenizer.to_str())
+    marks = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
+    copy.add_tokens([tokenizers.AddedToken(mark, special=request.param, normalized=False) for mark in marks])
+    path = save_spoken(tmp_path_factory.mktemp("marked") / "marked", copy, TEMPLATE, "<|im_end|>")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FAMILIES, "spoken", Spoken)
+        with Model(str(path), backend="torch", dtype="float32", threads=1) as model:
+            yield Speaking(model, "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("said", SAID)
+def test_marks_that_are_one_token(marked: Speaking, said: str, strict: bool) -> None:
+    text, content, reasoning, calls = SAID[said]
+    if strict and said in ("malformed", "unknown", "parallel"):
+        return  # a grammar lets none of these be written so
+    tools = [STRICT, STOP] if strict else TOOLS
+    text = text.replace("<tool_call>{", "<tool_call>\n{")
+    marked.will_say(text, ASK, tools=tools)
+    result = marked.model.generate(messages=ASK, tools=tools)
+    assert len(result["token_ids"]) < len(text.encode()) or "<" not in text
+    assert result["text"] == text
+    content = content if content is None else content.replace("<tool_call>{", "<tool_call>\n{")
+    assert without_ids(result["message"]) == message_of(content, reasoning, calls)
+
+
+def test_a_required_call_where_marks_are_one_token(marked: Speaking) -> None:
+    marked.will_say(f"<think>look</think>\n{CALL}", ASK, tools=TOOLS)
+    asked: dict[str, Any] = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
+    result = marked.model.generate(messages=ASK, **asked)
+    assert without_ids(result["message"]) == message_of(None, "look", [("weather", ARGUMENTS)])
+    assert result["finish_cause"] == "StructuredStop"
+
+
+def test_a_special_mark_is_no_text_where_nothing_is_taken_apart(marked: Speaking) -> None:
+    """A prompt that is continued has no message, and special tokens are no text in it."""
+    result = marked.model.generate(messages=ASK, reasoning_format="none", max_tokens=1)
+    assert result["message"]["content"] == result["text"]
+    special = [token for token, name in marked.model.tokenizer.special_tokens.items() if name == "<think>"]
+    marked.model._worker.call(lambda: marked.model._engine._model.say(2, [*special, 65, 66])).result()
+    assert len(marked.model.generate([1, 2], max_tokens=2 + len(special))["text"]) == 2

@@ -67,12 +67,16 @@ def whole_source(answer: Mapping[str, Any] | None, calls: CallRules | None, thin
     if calls is not None:
         parts.append("free" if calls.free else "calls")
         rules += _call_rules(calls, mark)
-    before = ""
+    before, unclosed = "", ""
     if thinks != "none":
         rules.append(_up_to("thoughts", END_THINK, mark))
         before = "thoughts SPACE? " if thinks == "open" else f"({mark(THINK)} thoughts SPACE?)? "
         rules.append(r"SPACE: /\s+/")
-    start = {"lark_grammar": "\n".join([f"start: {before}({' | '.join(parts)})", *rules])}
+        if calls is not None and calls.free:
+            # Whoever may say anything may also never finish a thought.
+            unclosed = f" | {mark(THINK) if thinks == 'possible' else ''} THOUGHT?"
+            rules.append(_without("THOUGHT", END_THINK))
+    start = {"lark_grammar": "\n".join([f"start: {before}({' | '.join(parts)}){unclosed}", *rules])}
     return source_of(start, *([] if answer is None else [{"name": "answer", **answer}]))
 
 
@@ -95,9 +99,13 @@ def _call_rules(calls: CallRules, mark: Mark) -> list[str]:
         return [*rules, "free: (calls | OTHER)?", r"OTHER: /\s*[^\s{](?s:.*)/"]
     rules.append(_up_to("lead", format.opening, mark))
     rules.append(f"free: (lead call){'*' if calls.parallel else '?'} TEXT?")
-    without = re.escape(format.opening)
-    rules.append(f"TEXT: {ANYTHING} & ~/(?s:.*{without}.*)/")
+    rules.append(_without("TEXT", format.opening))
     return rules
+
+
+def _without(terminal: str, mark: str) -> str:
+    """A terminal for any text that the mark does not stand in."""
+    return f"{terminal}: {ANYTHING} & ~/(?s:.*{_expression(re.escape(mark))[1:-1]}.*)/"
 
 
 def _up_to(rule: str, end: str, mark: Mark) -> str:

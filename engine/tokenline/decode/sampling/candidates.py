@@ -10,6 +10,8 @@ import numpy as np
 from tokenline.ops.base import Array, Ops
 
 REMOVED = float("-inf")
+# Where only the logits say how much of the vocabulary is needed, these are tried in turn before everything is sorted.
+TRIED = (1024, 16384)
 
 
 def columns(ops: Ops, values: Sequence[float]) -> Array:

@@ -16,8 +16,6 @@ from tokenline.request import Sampling
 
 # The head that top-k or XTC needs has one of these sizes, so that rows that ask for nearly the same are drawn together.
 HEADS = (128, 1024)
-# Where only the logits say how much is needed, these are tried in turn before everything is sorted.
-TRIED = (1024, 16384)
 _READ_IN_ORDER = frozenset({"top_k", "typical_p", "top_p", "xtc"})
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenline.decode.sampling import dry, masks, mirostat, penalties, truncation
-from tokenline.decode.sampling.candidates import Candidates
+from tokenline.decode.sampling.candidates import TRIED, Candidates
 from tokenline.decode.sampling.draw import invert, uniform
 from tokenline.decode.sampling.drawn import Drawn
 from tokenline.decode.sampling.parameters import RowDraw
 from tokenline.decode.sampling.report import reported
-from tokenline.decode.sampling.route import TRIED, Route, holds_mirostat, holds_top_p
+from tokenline.decode.sampling.route import Route, holds_mirostat, holds_top_p
 from tokenline.decode.sampling.temperature import temperature
 from tokenline.decode.sampling.xtc import xtc
 from tokenline.ops.base import Array, Ops

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tokenline.decode.sampling.candidates import REMOVED, Candidates, columns, ranks
+from tokenline.decode.sampling.candidates import REMOVED, TRIED, Candidates, columns, ranks
+from tokenline.ops.base import Array, Ops
 from tokenline.request import Sampling
 
 # Below every logit that is one, above what a removed one is.
@@ -82,13 +83,36 @@ def typical_p(candidates: Candidates, rows: Sequence[Sampling]) -> Candidates:
     distance = surprise - entropy
     distance = ops.where(distance < 0, -distance, distance)
     nearness = ops.where(left, -distance, REMOVED)
-    nearest, indices = ops.largest(nearness, nearness.shape[-1])
-    gathered = ops.gather(masses, indices)
+    nearest, indices, gathered = _nearest(ops, nearness, masses, rows)
     before = ops.cumsum(gathered) - gathered
     fixed = ranks(ops, nearest) < _min_keep(candidates, rows)
     kept = (before < columns(ops, [row.typical_p for row in rows])) | fixed
     logits = ops.where(kept, ops.gather(settled.logits, indices), REMOVED)
-    return settled.with_logits(ops.scatter(settled.logits, indices, logits))
+    nothing = ops.float32(np.full(settled.logits.shape, REMOVED, np.float32))
+    return settled.with_logits(ops.scatter(nothing, indices, logits, spare=True))
+
+
+def _nearest(
+    ops: Ops, nearness: Array, masses: Array, rows: Sequence[Sampling]
+) -> tuple[Array, Array, Array]:
+    """Nearness in descending order, whose it is, and their masses: of so many as hold what typical-p keeps, where
+    looking whether they do waits for nothing; else of all."""
+    width = nearness.shape[-1]
+    least = max(row.min_keep for row in rows)
+    # With room for a sum in another order.
+    bounds = np.asarray([row.typical_p for row in rows]) * (1 + 1e-4) + 1e-6
+    for count in TRIED:
+        if not least <= count < width:
+            continue
+        nearest, indices = ops.largest(nearness, count)
+        gathered = ops.gather(masses, indices)
+        shares = ops.peek(gathered)
+        if shares is None:
+            break
+        if (shares.sum(-1, dtype=np.float64) >= bounds).all():
+            return nearest, indices, gathered
+    nearest, indices = ops.largest(nearness, width)
+    return nearest, indices, ops.gather(masses, indices)
 
 
 def _min_keep(candidates: Candidates, rows: Sequence[Sampling]) -> object:
