@@ -69,7 +69,8 @@ class Arm(Protocol):
 
     A class behind an entry point is called with the arm's name, its options and MODEL, and says two things more.
     `Options` is the struct of the keys of the arm's table in paritygate.toml; it has a `timeout_s`. `in_process` is
-    whether the engine is loaded into the process that the arm is made in: such an arm is hosted in one of its own.
+    whether the engine is loaded into the process that the arm is made in: such an arm is hosted in one of its own, and
+    its `capabilities` are the class's. Making an arm loads nothing: what it can give is asked when a policy is read.
     """
 
     name: str
