@@ -133,12 +133,18 @@ def judge(rule: AnyRule, source: Source) -> Check:
             "violations": [_evidence(hit, source.tree) for hit in violations[:SHOWN]],
             "places": [_evidence(hit, source.tree) for hit in found.places[:SHOWN]],
             "dead": dead,
-            "frozen": listed,
             "unresolved": [_evidence(hit, source.tree) for hit in found.unresolved[:SHOWN]],
-            "unresolved_calls": len(found.unresolved),
             "dynamic": [_evidence(hit, source.tree) for hit in found.dynamic[:SHOWN]],
-            "dynamic_calls": len(found.dynamic),
             "planted": [asdict(hit) for hit in proof[:SHOWN]],
+            **{
+                name: count
+                for name, count in (
+                    ("frozen", listed),
+                    ("unresolved_calls", len(found.unresolved)),
+                    ("dynamic_calls", len(found.dynamic)),
+                )
+                if count
+            },
         },
         seconds=time.monotonic() - started,
     )
