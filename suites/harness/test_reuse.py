@@ -66,6 +66,9 @@ cases = ["greeting"]
 """
 
 
+EDITABLE = Keys._editable
+
+
 class Repository:
     """A checkout whose two engines count how often they are asked."""
 
@@ -100,7 +103,9 @@ class Repository:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Repository:
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    # What is installed in place here is this checkout, which somebody may be editing; a test of its own reads one.
+    monkeypatch.setattr(Keys, "_editable", lambda self, distribution: "")
     (tmp_path / "repository").mkdir()
     return Repository(tmp_path / "repository", tmp_path / "ran.log")
 
@@ -217,6 +222,26 @@ def test_what_surrounds_the_engine_counts(
     assert f"passed: {part}" in " ".join(repository.report()["notes"])
 
 
+def test_the_source_of_what_is_installed_in_place_counts(repository: Repository, tmp_path: Path) -> None:
+    source = tmp_path / "elsewhere"
+    source.mkdir()
+    (source / "kernels.py").write_text("x = 1\n")
+    folder = tmp_path / "library" / "kernels-1.0.dist-info"
+    folder.mkdir(parents=True)
+    told = {"url": source.as_uri(), "dir_info": {"editable": True}}
+    (folder / "direct_url.json").write_text(json.dumps(told))
+    (added,) = importlib.metadata.distributions(path=[str(folder.parent)])
+    keys = Keys(policies.load(repository.root), repository.root)
+    before = EDITABLE(keys, added)
+    (source / "kernels.py").write_text("x = 2\n")
+    assert EDITABLE(keys, added) not in (before, "")
+    (folder / "direct_url.json").write_text(json.dumps(told | {"dir_info": {}}))
+    assert EDITABLE(keys, added) == ""
+    here = {"url": repository.root.as_uri(), "dir_info": {"editable": True}}
+    (folder / "direct_url.json").write_text(json.dumps(here))
+    assert EDITABLE(keys, added) == "the checkout"
+
+
 def test_the_bytes_of_a_golden_count(repository: Repository) -> None:
     repository.edit("paritygate.toml", 'name = "toy"', 'name = "toy"\nsha256 = "00"')
     with (repository.root / "paritygate.toml").open("a") as file:
@@ -239,6 +264,23 @@ def test_the_bytes_of_a_golden_count(repository: Repository) -> None:
     assert {name for name in before if before[name] != after[name]} == {"goldens"}
     repository.edit("paritygate.toml", "cases = []", 'cases = ["x"]')
     assert {name for name in after if after[name] != parts()[name]} == {"claim"}
+
+
+def test_weights_behind_a_name_must_be_told(repository: Repository, tmp_path: Path) -> None:
+    repository.edit("paritygate.toml", f'model = "{repository.root}/weights.bin"', 'model = "an-alias"')
+    repository.verify()
+    assert len(repository.verify()[1]) == 2
+    assert "an-alias is no file or folder" in " ".join(repository.report()["notes"])
+    folder = tmp_path / "resolved"
+    repository.edit("paritygate.toml", "[reuse]\n", f'[reuse]\nweights = "{folder}"\n')
+    assert len(repository.verify()[1]) == 2
+    assert f"the weights are not at {folder}" in " ".join(repository.report()["notes"])
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "part-1").write_bytes(b"one")
+    assert len(repository.verify()[1]) == 2
+    assert repository.verify()[1] == []
+    (folder / "deep" / "part-1").write_bytes(b"two")
+    assert len(repository.verify()[1]) == 2
 
 
 def test_a_server_by_url_is_asked_every_time(repository: Repository) -> None:

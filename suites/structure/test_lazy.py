@@ -16,6 +16,8 @@ from paritygate.structure.names import index_of
 from paritygate.structure.rules import AnyRule, Planted
 from paritygate.structure.source import Module, Tree
 
+from .large_tree import measure
+
 ROOT = Path(__file__).resolve().parents[2]
 STRUCTURE = policy.load(ROOT).structure
 FILES = Tree.read(ROOT, STRUCTURE).files
@@ -119,3 +121,9 @@ def test_imports_read_off_lines_are_those_of_the_syntax_tree() -> None:
 )
 def test_every_spelling_of_an_import_is_read(text: str, names: list[str]) -> None:
     assert sorted(item.name for item in imports_in(Module("p.m", "p/m.py", False, text))) == sorted(names)
+
+
+@pytest.mark.parametrize("language", ["python", "rust"])
+def test_the_rules_hold_over_a_generated_tree(language: str, capsys: pytest.CaptureFixture[str]) -> None:
+    measure(30_000, language)  # asserts that each holds and catches its plant
+    assert f"{language}: " in capsys.readouterr().out

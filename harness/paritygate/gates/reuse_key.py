@@ -142,14 +142,22 @@ class Keys:
     def _checkpoint(self) -> str:
         checkpoint = self.policy.checkpoint
         place = Path(checkpoint.location)
+        if not place.exists():
+            # A name that the engine resolves: where that leads to is not for the harness to guess.
+            if not self.policy.reuse.weights:
+                raise NotKeyed(
+                    f"{checkpoint.location} is no file or folder, so nothing tells which weights it is: "
+                    "name them in [reuse] weights"
+                )
+            place = Path(self.policy.reuse.weights).expanduser()
         if place.is_file():
             weights = _weights_digest(place)
         elif place.is_dir():
             files = sorted(path for path in place.rglob("*") if path.is_file())
             weights = _digest([[path.relative_to(place).as_posix(), _weights_digest(path)] for path in files])
-        else:  # an alias: the engine that resolves it checks what it resolves to
-            weights = ""
-        return _digest([checkpoint, checkpoint.location, weights])
+        else:
+            raise NotKeyed(f"the weights are not at {place}")
+        return _digest([checkpoint, checkpoint.location, self.policy.reuse.weights, weights])
 
     def _libraries(self) -> str:
         found = []

@@ -78,11 +78,13 @@ class ReusePolicy(Table, frozen=True, kw_only=True):
     """What a result depends on beside what the harness sees by itself; without `sources` nothing is reused.
 
     `sources` are globs, relative to the root, over all that the engine under test is made of. `environment` are globs
-    over the names of environment variables that it reads, beside those that are always looked at.
+    over the names of environment variables that it reads, beside those that are always looked at. `weights` is the
+    file or folder (`~` is the home folder) that the checkpoint's model stands for, where that is a name.
     """
 
     sources: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
+    weights: str = ""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

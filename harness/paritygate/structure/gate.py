@@ -133,12 +133,18 @@ def judge(rule: AnyRule, source: Source) -> Check:
             "violations": [_evidence(hit, source.tree) for hit in violations[:SHOWN]],
             "places": [_evidence(hit, source.tree) for hit in found.places[:SHOWN]],
             "dead": dead,
-            "frozen": listed,
             "unresolved": [_evidence(hit, source.tree) for hit in found.unresolved[:SHOWN]],
-            "unresolved_calls": len(found.unresolved),
             "dynamic": [_evidence(hit, source.tree) for hit in found.dynamic[:SHOWN]],
-            "dynamic_calls": len(found.dynamic),
             "planted": [asdict(hit) for hit in proof[:SHOWN]],
+            **{
+                name: count
+                for name, count in (
+                    ("frozen", listed),
+                    ("unresolved_calls", len(found.unresolved)),
+                    ("dynamic_calls", len(found.dynamic)),
+                )
+                if count
+            },
         },
         seconds=time.monotonic() - started,
     )
@@ -159,7 +165,7 @@ def _shrinks(rule: AnyRule, gone: list[baseline.Frozen]) -> list[str]:
     if not gone:
         return []
     return [
-        f"{len(gone)} frozen violations are gone, first {gone[0].path}: {gone[0].what}; "
+        f"{_count(len(gone), 'frozen violation')} gone, first {gone[0].path}: {gone[0].what}; "
         f"shrink it: `paritygate structure freeze '{rule.name}'`"
     ]
 
@@ -173,10 +179,14 @@ def _held(rule: AnyRule, found: Findings, listed: int) -> str:
     if isinstance(rule, Imports) and rule.layers:
         summary = f"{len(places)} imports, all downwards, no cycle"
     if listed:
-        summary += f"; {listed} frozen violations are left"
+        summary += f"; {_count(listed, 'frozen violation')} left"
     if found.dynamic:
-        summary += f"; {len(found.dynamic)} dynamic calls there cannot be followed"
+        summary += f"; {_count(len(found.dynamic), 'dynamic call')} there cannot be followed"
     return f"{summary}; the planted violation is caught."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _evidence(hit: Hit, tree: Tree) -> dict[str, str | int]:
