@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from grammar_oracle import begins
+from grammar_oracle import accepts, begins
 
 from tokenline.client import Model, request_of
 from tokenline.decode.grammar import Grammar
@@ -42,6 +42,7 @@ def test_every_answer_that_ended_is_valid(tiny: Model, seed: int) -> None:
     result = tiny.generate(PROMPT, seed=seed, **ASKED)
     assert (result["finish_cause"], result["finish_reason"]) == ("StructuredStop", "stop")
     assert jsonschema_rs.is_valid(SCHEMA, json.loads(result["text"]))
+    assert accepts(source_of(schema_grammar(SCHEMA)), result["text"].encode())
     assert result["manifest"]["grammar_hash"]
 
 

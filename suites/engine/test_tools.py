@@ -163,7 +163,7 @@ REFUSALS: list[Refusal] = [
     ({"tools": TOOLS, "tool_choice": "always"}, "tool_choice", "always"),
     ({"tool_choice": "required"}, "tool_choice", "give tools"),
     ({"tools": TOOLS, "tool_choice": "required", "json_object": True}, "tool_choice", "leave one of them out"),
-    ({"tools": TOOLS, "ignore_eos": True}, "ignore_eos", "leave one of them out"),
+    ({"tools": TOOLS, "tool_choice": "required", "ignore_eos": True}, "ignore_eos", "tool_choice ends there"),
     ({"tools": TOOLS, "chat_template_kwargs": {"tools": []}}, "chat_template_kwargs", "twice"),
 ]  # fmt: skip
 

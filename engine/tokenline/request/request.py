@@ -123,13 +123,6 @@ def _validate_constraint(request: Request) -> None:
     for name in ("regex", "choice", "grammar"):
         require(getattr(request, name) not in ("", ()), name, f"{name} is empty", "leave it out, or fill it")
     require("" not in (request.choice or ()), "choice", "a choice is empty", "leave it out, or give it text")
-    bounded = bool(given) or bool(request.tools)
-    require(
-        not (bounded and request.ignore_eos),
-        "ignore_eos",
-        f"ignore_eos goes on past the end, {given[0] if given else 'tools'} ends there",
-        "leave one of them out",
-    )
 
 
 def _validate_tools(request: Request) -> None:
@@ -170,3 +163,11 @@ def _validate_tools(request: Request) -> None:
             "leave one of them out",
             param="tool_choice",
         )
+    strict = choice != "none" and any(tool["function"].get("strict") for tool in request.tools)
+    held = request.constraint or ("tool_choice" if forced else "tools" if strict else None)
+    require(
+        held is None or not request.ignore_eos,
+        "ignore_eos",
+        f"ignore_eos goes on past the end, {held} ends there",
+        "leave one of them out",
+    )
