@@ -16,6 +16,7 @@ import transformers
 
 from paritygate import policy as policies
 from paritygate.arms.tokenline_inprocess import TokenlineArm, TokenlineOptions
+from paritygate.arms.transformers_inprocess import TransformersArm, TransformersOptions
 from paritygate.case import Case
 from paritygate.compare.identity import compare
 from paritygate.gates.replies import check_of
@@ -30,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
 from counting_arms import Pool
 
 CASE = Case(name="greeting", max_tokens=8, prompt="Good day, how are you?")
+CODES = tuple(b"Good day, how are you?")
 FLOAT32 = Envelope(kl_mean=1e-9, kl_max=1e-8, max_abs_logit=1e-3, reason="as in this repository's policy")
 
 POLICY = """\
@@ -137,13 +139,27 @@ def test_the_smallest_prompt_diverges_again_without_the_harness(arms, capfd) -> 
     assert tuple(answer["token_ids"]) != right.token_ids
 
 
+def test_transformers_and_the_engine_agree_in_every_array(tiny_checkpoint: Path) -> None:
+    arms = (
+        TransformersArm("transformers", TransformersOptions(), str(tiny_checkpoint)),
+        TokenlineArm("torch", TokenlineOptions(backend="torch"), str(tiny_checkpoint)),
+    )
+    pairs = []
+    for arm in arms:
+        arm.open()
+        pairs.append((arm.taps(CODES), arm.taps(CODES)))
+        arm.close()
+    assert list(pairs[0][0]) == list(pairs[1][0])
+    share = layers.share_of(FLOAT32.max_abs_logit, pairs[0][0]["head"])
+    assert not any(tap.above for tap in layers.taps_of(pairs[0], pairs[1], share))
+
+
 def test_two_backends_without_a_fault_differ_in_no_layer(tiny_checkpoint: Path) -> None:
     pairs = []
     for backend in ("mlx", "torch"):
         arm = TokenlineArm(backend, TokenlineOptions(backend=backend), str(tiny_checkpoint))
         arm.open()
-        tokens = tuple(b"Good day, how are you?")
-        pairs.append((arm.taps(tokens), arm.taps(tokens)))
+        pairs.append((arm.taps(CODES), arm.taps(CODES)))
         arm.close()
     share = layers.share_of(FLOAT32.max_abs_logit, pairs[0][0]["head"])
     taps = layers.taps_of(pairs[0], pairs[1], share)

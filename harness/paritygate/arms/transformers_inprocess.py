@@ -10,6 +10,7 @@ import numpy as np
 
 from paritygate.arms.base import ArmError, Capabilities
 from paritygate.arms.hugging_face import checkpoint_at, load_model, load_tokenizer, versions_of, weights_hash
+from paritygate.arms.transformers_taps import taps_of
 from paritygate.arms.written_answer import chunk_ends_of, cut_at_stop, position_of, prompt_ids, refuse_unsaid
 from paritygate.case import Case
 from paritygate.stream import Stream, Usage
@@ -41,6 +42,7 @@ class TransformersArm:
         resets=True,
         forgets=True,
         seeds=True,
+        layer_taps=True,
     )
 
     def __init__(self, name: str, options: TransformersOptions, model: str) -> None:
@@ -203,6 +205,15 @@ class TransformersArm:
                 logits_to_keep=len(token_ids) - start,
             )
         return np.ascontiguousarray(out.logits[0].float().numpy())
+
+    def taps(self, token_ids: tuple[int, ...]) -> dict[str, np.ndarray]:
+        if self._model is None:
+            raise ArmError(f"arm {self.name} is not open")
+        try:
+            with self._torch.inference_mode():
+                return taps_of(self._model, self._torch.tensor([list(token_ids)]))
+        except AttributeError as error:
+            raise ArmError(f"arm {self.name}: this family names its blocks otherwise: {error}") from error
 
     def close(self) -> None:
         self._model = None
