@@ -59,7 +59,7 @@ def narrowed(policy: Policy, check: str) -> tuple[str, Policy, str]:
         one: Claim | None = None
         if gate in ("golden", "history"):
             arm, found = rest
-            if arm in claim.arms:
+            if arm in claim.arms and found in (claim.cases or (found,)):
                 one = msgspec.structs.replace(claim, arms=(arm,), cases=(found,))
         elif name == rest[0] and gate == "envelope":
             found = rest[1]
