@@ -13,7 +13,7 @@ from paritygate.compare.identity import SETTINGS, compare
 from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.replies import check_of, could_not_run
 from paritygate.gates.run import PARITY
-from paritygate.policy import CacheClaim, Claim, Policy
+from paritygate.policy import CacheClaim, Claim, GoldenClaim, HistoryClaim, Policy
 from paritygate.triage.settings import TriagePolicy
 from paritygate.verdict import Check
 
@@ -57,9 +57,9 @@ def narrowed(policy: Policy, check: str) -> tuple[str, Policy, str]:
         if not isinstance(claim, PARITY[gate][1]):
             continue
         one: Claim | None = None
-        if gate in ("golden", "history"):
+        if isinstance(claim, GoldenClaim | HistoryClaim):
             arm, found = rest
-            if arm in claim.arms:
+            if arm in claim.arms and found in (claim.cases or (found,)):
                 one = msgspec.structs.replace(claim, arms=(arm,), cases=(found,))
         elif name == rest[0] and gate == "envelope":
             found = rest[1]

@@ -9,6 +9,7 @@ import msgspec
 
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case
+from paritygate.faults.settings import FaultsPolicy
 from paritygate.golden.store import GOLDEN_SCHEMA, Golden
 from paritygate.policy import (
     POLICY_SCHEMA,
@@ -23,6 +24,7 @@ from paritygate.policy.table import Table
 from paritygate.run import RUN_SCHEMA, Run
 from paritygate.stream import STREAM_SCHEMA, Stream
 from paritygate.structure.rules import StructurePolicy
+from paritygate.triage.settings import TriagePolicy
 
 
 class ArmTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +45,9 @@ class PolicyFile(Table, frozen=True, kw_only=True):
     cases: tuple[Case, ...] = ()
     structure: StructurePolicy | None = None
     bench: BenchPolicy | None = None
+    faults: FaultsPolicy | None = None
     waivers: tuple[Waiver, ...] = ()
+    triage: TriagePolicy | None = None
     reuse: ReusePolicy | None = None
 
 

@@ -12,6 +12,7 @@ import pytest
 from paritygate import policy as policies
 from paritygate.arms.written_answer import cut_at_stop
 from paritygate.case import load_cases
+from paritygate.gates.golden import store_check
 from paritygate.golden.admission import NotAdmitted, admit
 from paritygate.golden.store import Acceptance, GoldenError, Store, decode, encode
 from paritygate.golden.survey import survey
@@ -183,6 +184,27 @@ def test_the_survey_names_what_is_wrong(repository: Path) -> None:
     assert survey(policy, repository).stale == ("plain-one",)
     store.path("plain-one").write_bytes(store.path("plain-one").read_bytes()[:-20])
     assert "plain-one.jsonl" in survey(policy, repository).invalid[0]
+
+
+@pytest.mark.usefixtures("desk")
+def test_a_headline_names_six_and_the_evidence_all(repository: Path) -> None:
+    cases = repository / "golden" / "cases.toml"
+    cases.write_text("".join(
+        f'[[case]]\nname = "case-{letter}"\nmax_tokens = 2\nprompt = "One"\n' for letter in "abcdefghi"
+    ))  # fmt: skip
+    found = survey(policies.load(repository), repository)
+    assert found.faults[1] == "no golden yet: case-a, case-b, case-c, case-d, case-e, case-f and 3 more"
+    assert found.told()[1].endswith("case-f, case-g, case-h, case-i")
+    check = store_check(policies.load(repository), repository)
+    assert check.headline == "; ".join(found.faults)
+    assert check.details["missing"] == tuple(f"case-{letter}" for letter in "abcdefghi")
+    store = Store(repository / "golden")
+    for letter in "abcdef":
+        store.write_pending(golden(msgspec.structs.replace(CASE, name=f"gone-{letter}")))
+        store.accept(f"gone-{letter}", REASON)
+    # Six are named, and nothing is left to count.
+    orphans = survey(policies.load(repository), repository).faults[1]
+    assert orphans == "goldens of no case (orphans): gone-a, gone-b, gone-c, gone-d, gone-e, gone-f"
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema_rs
 import msgspec
@@ -18,37 +19,42 @@ from typer.testing import CliRunner
 from paritygate import policy as policies
 from paritygate import run as runs
 from paritygate import stream
-from paritygate.arms.command import CommandOptions
-from paritygate.arms.http import HttpOptions
-from paritygate.arms.tokenline_inprocess import TokenlineOptions
+from paritygate.arms.registry import GROUP
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, Message, Sampler, load_cases
 from paritygate.cli import app
+from paritygate.faults.catalogue import Edit, Fault, load_catalogue
+from paritygate.faults.plant import plant
+from paritygate.faults.settings import FaultsPolicy
 from paritygate.golden import store
 from paritygate.policy.load import SECTIONS
 from paritygate.schema import SCHEMAS, PolicyFile, schema_text
 from paritygate.structure.rules import StructurePolicy
+from paritygate.triage.settings import TriagePolicy
 from paritygate.verdict import Check, Exit, Outcome, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
+# Every kind of arm and of claim that this project brings; what other packages bring, they document.
+ARMS = {
+    f'`kind = "{point.name}"`': point.load().Options
+    for point in importlib.metadata.entry_points(group=GROUP)
+    if point.module.startswith("paritygate.")
+}
+CLAIMS = {f'`kind = "{kind.__struct_config__.tag}"`': kind for kind in get_args(policies.Claim)}
 TABLES: dict[str, dict[str, Any]] = {
     "policy": {
         "`[checkpoint]`": policies.CheckpointPolicy,
-        '`kind = "tokenline"`': TokenlineOptions,
-        '`kind = "command"`': CommandOptions,
-        '`kind = "http"`': HttpOptions,
+        **ARMS,
         "`[goldens]`": policies.GoldenPolicy,
         "`[[cases]]`": Case,
         "`messages`": Message,
         "`sampler`": Sampler,
-        '`kind = "golden"`': policies.GoldenClaim,
-        '`kind = "identity"`': policies.IdentityClaim,
-        '`kind = "cache"`': policies.CacheClaim,
-        '`kind = "envelope"`': policies.EnvelopeClaim,
-        '`kind = "history"`': policies.HistoryClaim,
+        **CLAIMS,
         "`[envelopes.NAME]`": policies.Envelope,
+        "`[faults]`": FaultsPolicy,
         "`[[waivers]]`": policies.Waiver,
+        "`[triage]`": TriagePolicy,
         "`[reuse]`": policies.ReusePolicy,
         "`[bench]`": BenchPolicy,
         "`[structure]`": StructurePolicy,
@@ -61,6 +67,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "`runs`": store.OracleRun,
         "`acceptance`": store.Acceptance,
     },
+    "faults": {"`[[fault]]`": Fault, "`edits`": Edit},
 }
 
 
@@ -103,6 +110,12 @@ def declared(kind: Any) -> Iterator[tuple[str, str]]:
 )
 def test_every_key_is_documented_with_its_default_and_no_other(name: str, heading: str) -> None:
     assert rows(sections(page(name))[heading]) == dict(declared(TABLES[name][heading]))
+
+
+def test_every_kind_is_documented_and_no_other() -> None:
+    kinds = [heading for heading in sections(page("policy")) if heading.startswith("`kind = ")]
+    assert sorted(kinds) == sorted([*ARMS, *CLAIMS])
+    assert len(ARMS) >= 6
 
 
 def test_every_table_of_the_policy_has_a_section() -> None:
@@ -180,6 +193,19 @@ def test_the_shown_golden_and_its_case_are_read(tmp_path: Path) -> None:
     (cases,) = blocks("golden", "toml")
     (tmp_path / "cases.toml").write_text(cases, encoding="utf-8")
     assert load_cases(tmp_path / "cases.toml") == (golden.case,)
+
+
+def test_the_shown_faults_are_read_and_planted(tmp_path: Path) -> None:
+    (shown,) = blocks("faults", "toml")
+    (tmp_path / "faults.toml").write_text(shown, encoding="utf-8")
+    stale, absent = load_catalogue(tmp_path, ["faults.toml"])
+    assert stale.says("the arm's history is one token stale at 3")
+    assert (stale.gates, absent.edits) == (("history",), ())
+    source = tmp_path / stale.edits[0].file
+    source.parent.mkdir(parents=True)
+    source.write_text("def draw(logits, history):\n    return penalise(logits, history)\n")
+    assert plant(tmp_path, stale.edits) == ("src/my_engine/sampler.py:2",)
+    assert source.read_text().endswith("    return penalise(logits, history[:-1])\n")
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

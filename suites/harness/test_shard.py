@@ -6,15 +6,19 @@ import json
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import get_args
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
 from paritygate import policy as policies
 from paritygate.cli import app
-from paritygate.gates.run import plan_of
+from paritygate.gates.run import PARITY, plan_of
 from paritygate.gates.shard import Shard, ShardError, split
-from paritygate.gates.units import Unit
+from paritygate.gates.units import KINDS, Unit
+from paritygate.policy import Claim, EnvelopeClaim
+from paritygate.policy.needs import named_cases
 
 POLICY = """\
 schema = 1
@@ -217,6 +221,43 @@ def test_every_unit_is_in_one_share_and_none_is_empty() -> None:
         assert shares == split(tuple(units), count)
     with pytest.raises(ShardError, match="use at most 2 shards"):
         Shard(1, 3).of(units[:2])
+
+
+def test_every_kind_of_claim_has_a_gate_and_a_unit() -> None:
+    tags = {kind.__struct_config__.tag: kind for kind in get_args(Claim)}
+    assert {gate: kind for gate, (kind, _) in KINDS.items()} == tags
+    assert {gate: kind for gate, (_, kind) in PARITY.items()} == tags
+
+
+def test_every_claim_is_in_units_that_cannot_pass_empty() -> None:
+    """Over a policy with every kind of claim: each is in a unit for each arm, with its cases, and must show checks."""
+    root = Path(__file__).parents[1] / "faults"
+    policy = policies.load(root)
+    near = EnvelopeClaim(arms=("inside", "command"), cases=("flood",), envelope="float32")
+    policy = msgspec.structs.replace(policy, claims=policy.claims | {"near": near})
+    assert {type(claim) for claim in policy.claims.values()} == set(get_args(Claim))
+    units = plan_of(policy, root, tuple(PARITY))
+    assert len({unit.name for unit in units}) == len(units)
+    for name, claim in policy.claims.items():
+        mine = [unit for unit in units if name in unit.claims]
+        assert {arm for unit in mine for arm in unit.arms} == set(claim.arms), name
+        for unit in mine:
+            assert unit.gate == claim.__struct_config__.tag
+            assert unit.reusable
+            assert not unit.complete([])
+            assert unit.answers > 0
+            assert set(named_cases(claim)) <= set(unit.cases), unit.name
+    wanted = {unit.name: unit.expected for unit in units}
+    row = "batch/in-a-batch/server-streamed"
+    assert wanted[row] == (f"{row}/flood", f"{row}/lighthouse", f"{row}/seeded-one", f"{row}/seeded-two")
+    assert wanted["abort/clients-leave/inside"] == ("abort/clients-leave/inside/endless",)
+    assert wanted["bound/cache-is-bounded/server-streamed"] == (
+        "bound/cache-is-bounded/server-streamed/limit",
+    )
+    assert wanted["golden/command"] == (
+        "golden/command/breakfast-emoji", "golden/command/stop-across-tokens", "golden/command/flood",
+        "golden/command/golden-outside/logprobs",
+    )  # fmt: skip
 
 
 def test_an_arm_is_started_in_as_few_shares_as_balance_allows() -> None:

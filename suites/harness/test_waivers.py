@@ -27,6 +27,13 @@ def test_a_waived_failure_passes_and_says_so() -> None:
     assert red.headline == "waived until 2026-01-20 (17: known): differs"
 
 
+def test_a_check_that_passes_does_not_hide_one_of_its_name() -> None:
+    green = Check("golden", "golden/a", Outcome.PASS, Verdict.IDENTICAL, "same")
+    assert apply([RED, green], (), TODAY) == [RED, green]
+    waived, kept = apply([RED, green], (waiver("golden/a"),), TODAY)
+    assert (waived.outcome, waived.details, kept) == (Outcome.PASS, {"waived": True}, green)
+
+
 def test_a_late_unneeded_or_misnamed_waiver_fails() -> None:
     assert outcomes(waiver("golden/a", day=9)) == {
         "golden/a": Outcome.FAIL, "golden/b": Outcome.PASS, "waivers/golden/a": Outcome.FAIL,

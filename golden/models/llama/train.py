@@ -1,7 +1,7 @@
 """Makes the tiny llama checkpoint: a byte-level tokenizer and three layers that know one short text by heart.
 
-`python golden/models/llama/train.py` writes checkpoint/ beside this file. The weights are kept in float16 on disk, which
-float32 holds exactly, so that every reader starts from the same numbers. Goldens are recorded from other engines
+`python golden/models/llama/train.py` writes checkpoint/ beside this file. The weights are kept in float16 on disk,
+which float32 holds exactly, so that every reader starts from the same numbers. Goldens are recorded from other engines
 afterwards; training again gives other weights, and asks for other goldens.
 """
 

@@ -79,12 +79,21 @@ class _Replay:
     """One claim on one arm: a check for every golden, and one for how near the logprobs are."""
 
     def __init__(
-        self, policy: Policy, store: Store, claim: GoldenClaim, name: str, arms: ArmPool, triage: Triage
+        self,
+        policy: Policy,
+        store: Store,
+        claim_name: str,
+        claim: GoldenClaim,
+        name: str,
+        arms: ArmPool,
+        triage: Triage,
     ) -> None:
         self.policy = policy
         self.store = store
         self.claim = claim
         self.name = name
+        # Another claim may hold the arm to other goldens: what is said of all of a claim's carries its name.
+        self.all_of_it = f"golden/{name}/{claim_name}"
         self.arms = arms
         self.triage = triage
 
@@ -109,7 +118,7 @@ class _Replay:
                 if failures == FAILURES_IN_A_ROW and number < len(cases):
                     yield Check(
                         GATE,
-                        f"golden/{self.name}/remaining",
+                        f"{self.all_of_it}/remaining",
                         Outcome.COULD_NOT_RUN,
                         Verdict.NOT_RUN,
                         f"{len(cases) - number} more cases were not tried: {self.name} failed {failures} times",
@@ -139,7 +148,7 @@ class _Replay:
         if self.claim.envelope:
             yield self._distance_check(distances)
         if work := work_of(streams):
-            yield check_of(GATE, f"golden/{self.name}/work", work, seconds=0.0, passing=(Verdict.HELD,))
+            yield check_of(GATE, f"{self.all_of_it}/work", work, seconds=0.0, passing=(Verdict.HELD,))
 
     def _divergence(self, golden: Golden, stream: Stream, found: Comparison) -> Divergence:
         return Divergence(
@@ -156,7 +165,7 @@ class _Replay:
 
     def _distance_check(self, distances: dict[str, float]) -> Check:
         limit = self.policy.envelopes[self.claim.envelope].max_abs_logit
-        name = f"golden/{self.name}/logprobs"
+        name = f"{self.all_of_it}/logprobs"
         if not distances:
             what = "no answer could be measured against a golden's logprobs"
             return Check(GATE, name, Outcome.FAIL, Verdict.NOT_RUN, what)
@@ -180,14 +189,14 @@ def replays(
     policy: Policy, root: Path, progress: Callable[[str], None], arms: ArmPool | None = None
 ) -> Iterator[Check]:
     """Every golden claim, its arms side by side."""
-    claims = [claim for claim in policy.claims.values() if isinstance(claim, GoldenClaim)]
+    claims = {name: claim for name, claim in policy.claims.items() if isinstance(claim, GoldenClaim)}
     store = Store(root / policy.goldens.directory)
     every = tuple(case.name for case in policy.golden_cases(root))
     with pool_of(policy, arms) as pool:
         triage = Triage(policy, pool, progress)
         jobs = [
-            (_Replay(policy, store, claim, arm, pool, triage), claim.cases or every)
-            for claim in claims
+            (_Replay(policy, store, name, claim, arm, pool, triage), claim.cases or every)
+            for name, claim in claims.items()
             for arm in claim.arms
         ]
         yield from side_by_side([partial(replay.checks, names, progress) for replay, names in jobs])

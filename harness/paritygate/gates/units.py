@@ -19,6 +19,7 @@ from paritygate.policy import (
     IdentityClaim,
     Policy,
 )
+from paritygate.policy.needs import envelope_of
 from paritygate.verdict import Check
 
 # What timing in pairs of processes weighs beside an answer, where work is shared out.
@@ -70,8 +71,8 @@ def _golden(claims: dict[str, Claim], every: tuple[str, ...]) -> list[Unit]:
     # The first is the store's own check, which reads every golden and runs no engine.
     units = [Unit("golden", "golden")]
     for unit in _by_arm("golden", claims, every, ()):
-        measured = any(getattr(claims[name], "envelope", "") for name in unit.claims)
-        logprobs = (f"{unit.name}/logprobs",) if measured and unit.cases else ()
+        measured = [name for name in unit.claims if envelope_of(claims[name]) and unit.cases]
+        logprobs = tuple(f"{unit.name}/{name}/logprobs" for name in measured)
         units.append(replace(unit, expected=unit.expected + logprobs))
     return units
 

@@ -154,7 +154,7 @@ def status(root: Root = Path()) -> None:
     for layer in store.layers():
         for name in store.names(pending=True, layer=layer):
             _show_pending(store, layer, name, policy.goldens.margin_floor)
-    for fault in found.faults:
+    for fault in found.told():
         console.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(Exit.GATE_FAILED if found.faults else Exit.PASS)
 

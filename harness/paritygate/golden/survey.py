@@ -11,6 +11,8 @@ from paritygate.golden.layers import REFERENCE, matches, most_specific
 from paritygate.golden.store import ACCEPTED, Store
 from paritygate.policy import GoldenClaim, Policy
 
+SHOWN = 6  # names in a headline, which is one line; the evidence holds all of them
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -34,7 +36,11 @@ class Survey:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Sentences; a store without any is sound."""
+        """Sentences, short enough for a headline; a store without any is sound."""
+        return self.told(SHOWN)
+
+    def told(self, shown: int | None = None) -> tuple[str, ...]:
+        """The faults as sentences that each name the first `shown`; all of them unless given."""
         said = []
         if not self.accepted:
             said.append("there is no accepted golden: nothing could be replayed")
@@ -46,7 +52,8 @@ class Survey:
             ("broken", self.invalid),
         ):
             if names:
-                said.append(f"{what}: {', '.join(names)}")
+                left = len(names[shown:]) if shown is not None else 0
+                said.append(f"{what}: {', '.join(names[:shown])}" + (f" and {left} more" if left else ""))
         return tuple(said)
 
     def to_json(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import tomllib
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from paritygate.arms.registry import arm_class, make_arm
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, CaseError
 from paritygate.faults.settings import FaultsPolicy
-from paritygate.policy.claims import BatchClaim, Claim, GoldenClaim, IdentityClaim
+from paritygate.policy.claims import BatchClaim, Claim, GoldenClaim, HistoryClaim, IdentityClaim
 from paritygate.policy.needs import CASE_FIELDS, described, envelope_of, lacking, named_cases
 from paritygate.policy.policy import (
     ArmPolicy,
@@ -66,11 +67,16 @@ def _check_names(reader: Reader, policy: Policy, known_cases: set[str]) -> None:
         for arm in claim.arms:
             if arm not in policy.arms:
                 raise reader.error(("claims", name, "arms"), f"no arm is named {arm!r}")
+            if claim.arms.count(arm) > 1:
+                raise reader.error(("claims", name, "arms"), f"names {arm!r} twice")
         for field in CASE_FIELDS:
             given = getattr(claim, field, ())
-            for case in (given,) if isinstance(given, str) else given:
+            cases = (given,) if isinstance(given, str) else given
+            for case in cases:
                 if case not in known_cases:
                     raise reader.error(("claims", name, field), f"no case is named {case!r}")
+                if cases.count(case) > 1:
+                    raise reader.error(("claims", name, field), f"names {case!r} twice")
         if isinstance(claim, IdentityClaim) and len(claim.arms) < 2:
             raise reader.error(("claims", name, "arms"), "an identity needs two arms")
         if isinstance(claim, BatchClaim) and len(claim.cases) < 2:
@@ -79,6 +85,20 @@ def _check_names(reader: Reader, policy: Policy, known_cases: set[str]) -> None:
             raise reader.error(("claims", name), "a golden claim needs a [goldens] table")
         if (envelope := envelope_of(claim)) is not None and envelope not in policy.envelopes:
             raise reader.error(("claims", name, "envelope"), f"no envelope is named {envelope!r}")
+
+
+def _check_apart(reader: Reader, policy: Policy, every: tuple[str, ...]) -> None:
+    """Refuse two claims that make one check: those of golden and history are named by arm and case alone."""
+    held: dict[tuple[type, str, str], str] = {}
+    for name, claim in policy.claims.items():
+        if not isinstance(claim, GoldenClaim | HistoryClaim):
+            continue
+        cases = claim.cases or (every if isinstance(claim, GoldenClaim) else ())
+        for arm, case in itertools.product(claim.arms, cases):
+            other = held.setdefault((type(claim), arm, case), name)
+            if other != name:
+                what = f"claim {other!r} holds arm {arm!r} to case {case!r} already: merge them"
+                raise reader.error(("claims", name, "cases" if claim.cases else "arms"), what)
 
 
 def _check_needs(reader: Reader, policy: Policy, cases: dict[str, Case]) -> None:
@@ -141,7 +161,8 @@ def load(root: Path) -> Policy:
         if "goldens" in document and not getattr(getattr(policy, table), key):
             raise reader.error((table,), f"`{key}` is missing: goldens need it")
     try:
-        names = [case.name for case in (*policy.golden_cases(root), *policy.cases)]
+        recorded = tuple(case.name for case in policy.golden_cases(root))
+        names = [*recorded, *(case.name for case in policy.cases)]
         for index, case in enumerate(policy.cases):
             if names.count(case.name) > 1:
                 raise reader.error(("cases", index), f"another case is named {case.name!r} too")
@@ -151,5 +172,6 @@ def load(root: Path) -> Policy:
     except CaseError as error:
         raise PolicyError(str(error)) from error
     _check_names(reader, policy, set(cases))
+    _check_apart(reader, policy, recorded)
     _check_needs(reader, policy, cases)
     return policy
