@@ -58,13 +58,14 @@ def _stop(what: str, code: Exit) -> typer.Exit:
     return typer.Exit(code)
 
 
-def _chosen(only: list[str], tier: str, policy: policies.Policy) -> tuple[str, ...]:
+def _chosen(only: list[str], leave_out: list[str], tier: str, policy: policies.Policy) -> tuple[str, ...]:
     if tier not in TIERS:
         raise _stop(f"no tier {tier!r}: there are {', '.join(TIERS)}", Exit.USAGE)
-    for gate in only:
+    for gate in (*only, *leave_out):
         if gate not in GATES:
             raise _stop(f"no gate {gate!r}: there are {', '.join(GATES)}", Exit.USAGE)
-    return tuple(gate for gate in GATES if gate in only) if only else applicable(policy, tier)
+    chosen = tuple(gate for gate in GATES if gate in only) if only else applicable(policy, tier)
+    return tuple(gate for gate in chosen if gate not in leave_out)
 
 
 @app.command()
@@ -74,6 +75,9 @@ def verify(
     ] = "real",
     only: Annotated[
         list[str] | None, typer.Option(help=f"Only this gate ({', '.join(GATES)}); repeatable.")
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option("--leave-out", help="Not this gate; repeatable.")
     ] = None,
     report_to: Annotated[
         Path | None, typer.Option("--report", help="Where to leave report.json, junit.xml and index.html.")
@@ -99,7 +103,7 @@ def verify(
                 policy = held.policy
         except policies.PolicyError as error:
             raise _stop(str(error), Exit.USAGE) from None
-        chosen = _chosen(only or [], tier, policy)
+        chosen = _chosen(only or [], leave_out or [], tier, policy)
         run = _verified(policy, root, chosen, tier, fresh, shard)
         if held is not None:
             run = dataclasses.replace(run, notes=(bar_sentence(held), *run.notes))

@@ -66,7 +66,9 @@ def main() -> None:
             first, second = (wall(words) for words in order)
             alone, gated = (first, second) if order[0] is raw else (second, first)
             ratios.append(gated / alone)
-            print(f"round {number + 1}: engine alone {alone:.2f} s, replay {gated:.2f} s, ratio {ratios[-1]:.3f}")
+            print(
+                f"round {number + 1}: engine alone {alone:.2f} s, replay {gated:.2f} s, ratio {ratios[-1]:.3f}"
+            )
     spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
     print(f"the harness adds {statistics.median(ratios) - 1:+.1%} (median of {len(ratios)} rounds, {spread})")
 

@@ -15,17 +15,18 @@ from paritygate.policy.reader import Reader
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One change to a copy of the tree: `find` occurs exactly once in `file` and is replaced, or `append` is added to
-    it (the file is made when absent). Nothing in the engine knows of it."""
+    """One change to a copy of the tree: `find` occurs exactly once in `file` and is replaced, `append` is added to it
+    (the file is made when absent), or it becomes a copy of the file `copy`. Nothing in the engine knows of it."""
 
     file: str
     find: str = ""
     replace: str = ""
     append: str = ""
+    copy: str = ""
 
     def __post_init__(self) -> None:
-        if bool(self.find) == bool(self.append):
-            raise ValueError(f"edit of {self.file}: give either find and replace, or append")
+        if sum(map(bool, (self.find, self.append, self.copy))) != 1:
+            raise ValueError(f"edit of {self.file}: give one of find (with replace), append and copy")
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import signal
 import subprocess
 from pathlib import Path
 from typing import Annotated
@@ -79,6 +80,8 @@ def faults(
                 f"{fault.id:24} {what or fault.defect}", markup=False, highlight=False, soft_wrap=True
             )
         return
+    # Told to end, it stops the gates that it started, and says what it found until then.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     started, machine = datetime.datetime.now(datetime.UTC), this_machine()
     found: list[Trial] = []
     interrupted = False

@@ -28,6 +28,12 @@ class Planted:
 
 def _edit(root: Path, edit: Edit) -> str:
     path = root / edit.file
+    if edit.copy:
+        if not (root / edit.copy).is_file():
+            raise DeadPlant(f"{edit.copy}: there is no such file")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / edit.copy, path)
+        return f"{edit.file}:1"
     if edit.append:
         path.parent.mkdir(parents=True, exist_ok=True)
         before = path.read_text(encoding="utf-8") if path.exists() else ""

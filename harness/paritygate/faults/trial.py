@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paritygate.arms import leash
 from paritygate.faults.catalogue import Fault
 from paritygate.faults.plant import DeadPlant, Planted, planted_copy
 from paritygate.faults.settings import FaultsPolicy
@@ -83,11 +84,12 @@ class _Run:
     def command(self, words: list[str], *, tests: bool = False) -> tuple[int | None, str]:
         """Exit status (None where it hung) and output."""
         with tempfile.TemporaryFile() as printed:
+            # On a leash: whoever is killed while a copy is judged leaves no gates running behind.
             process = subprocess.Popen(
-                [sys.executable, *words],
+                leash.words([sys.executable, *words]),
                 cwd=self.planted.root,
                 env=self.environment(tests=tests),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -102,6 +104,8 @@ class _Run:
                     with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                         os.killpg(process.pid, last)
                         process.wait(10)
+                if process.stdin is not None:
+                    process.stdin.close()
             printed.seek(0)
             return status, printed.read().decode(errors="replace")
 
@@ -150,6 +154,8 @@ def _tested(run: _Run, fault: Fault) -> tuple[list[Red], int, str]:
     if status is None or "Timeout" in printed:
         return [Red("tests", fault.tests[0], "BROKEN", "fail", "the test hung", took)], 1, ""
     tail = " ".join(printed.split())[-400:]
+    if status == 1:  # every test passed, and the session did not
+        return [Red("tests", fault.tests[0], "BROKEN", "fail", tail, took)], 1, ""
     return [], 3, f"pytest ended with {status}: {tail}"
 
 
@@ -170,6 +176,8 @@ def _judged(run: _Run, fault: Fault | None) -> tuple[list[Red], int, int, str]:
         return reds, code, len(fault.tests), why
     reds, codes, checks = [], [], 0
     options = [word for gate in (fault.gates if fault else ()) for word in ("--only", gate)]
+    # A copy tries no faults of its own, and no times: copies run side by side with whatever else the machine does.
+    options += ["--leave-out", "faults", "--leave-out", "bench"]
     if fault is not None and fault.bar:
         options += ["--bar", "HEAD"]
     runs = [(run.planted.root / run.policy.target, options)]

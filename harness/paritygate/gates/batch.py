@@ -78,6 +78,18 @@ def _anothers_seed(arm: Arm, row: _Row, cases: tuple[Case, ...]) -> str:
     return ""
 
 
+def _drawn(rows: list[_Row], row: _Row) -> str:
+    """Whether exactly rows that draw at random differ, while greedy ones beside them do not."""
+    differ = [each for each in rows if each.found.verdict in TOKENS_DIFFER]
+    greedy = [each for each in rows if each.case.sampler.temperature == 0]
+    if row not in differ or not greedy or any(each in differ for each in greedy):
+        return ""
+    return (
+        f"only rows that draw at random differ ({len(differ)} of {len(rows) - len(greedy)}), greedy ones beside them "
+        "do not: a row's draw depends on its neighbours"
+    )
+
+
 def _padding(rows: list[_Row], row: _Row) -> str:
     """Whether exactly the rows that are shorter than the longest differ: those that a batch pads."""
     lengths = {each.case.name: read_tokens(each.alone) for each in rows}
@@ -124,7 +136,7 @@ def _checks(
                 if found.verdict in TOKENS_DIFFER:
                     found = unless_unsteady(found, arm, row.case, row.alone, floor=floor)
                 if found.verdict in TOKENS_DIFFER:
-                    why = _anothers_seed(arm, row, cases) or _padding(rows, row)
+                    why = _anothers_seed(arm, row, cases) or _drawn(rows, row) or _padding(rows, row)
                     what = f"beside others the row says something else than alone: {found.headline}"
                     headline = f"{why}; {what}" if why else what
                     found = Comparison(found.verdict, headline, found.details)

@@ -18,8 +18,8 @@ from paritygate.policy.load import load
 from paritygate.policy.policy import Policy
 from paritygate.policy.reader import PolicyError
 
-# What a policy is judged by; where an engine is found and how it is started is the change's own affair.
-JUDGED_BY = ("goldens", "claims", "envelopes", "cases", "structure", "bench", "faults", "waivers")
+# What a change could edit so that it is asked less, or asked of something else.
+JUDGED_BY = ("arms", "goldens", "claims", "envelopes", "cases", "structure", "bench", "faults", "waivers")
 SHOWN = 12
 
 
