@@ -1,8 +1,8 @@
 """What the harness adds to the engine: the same streams, asked by `paritygate golden replay` and by the engine alone.
 
-`python suites/bench/harness_cost.py --rounds 3` runs both in fresh processes, one after the other and in turn (ABBA), and
-prints the ratio of their wall times. The engine alone loads the model once and generates every golden's case with the
-same parameters; the harness does that in a hosted process, compares, and looks at logprobs and counters.
+`python suites/bench/harness_cost.py --rounds 3` runs both in fresh processes, one after the other and in turn (ABBA),
+and prints the ratio of their wall times. The engine alone loads the model once and generates every golden's case with
+the same parameters; the harness does that in a hosted process, compares, and looks at logprobs and counters.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ def main() -> None:
             first, second = (wall(words) for words in order)
             alone, gated = (first, second) if order[0] is raw else (second, first)
             ratios.append(gated / alone)
-            print(
-                f"round {number + 1}: engine alone {alone:.2f} s, replay {gated:.2f} s, ratio {ratios[-1]:.3f}"
-            )
+            line = f"engine alone {alone:.2f} s, replay {gated:.2f} s, ratio {ratios[-1]:.3f}"
+            print(f"round {number + 1}: {line}", flush=True)
     spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
     print(f"the harness adds {statistics.median(ratios) - 1:+.1%} (median of {len(ratios)} rounds, {spread})")
 
