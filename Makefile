@@ -6,6 +6,7 @@ MODEL ?= smollm2-135m
 HOST ?= 127.0.0.1
 PORT ?= 8080
 BASE ?=
+BAR ?=
 ARGS ?=
 
 # MLX publishes wheels for Linux and for Apple silicon; an Intel Mac does without it and what needs it.
@@ -41,7 +42,7 @@ test: setup ## pass the tests (ARGS="-k sampling")
 
 verify: setup ## run every gate on a real checkpoint; table here, page in reports/out/index.html
 	$(call say,"Running the gates")
-	$(BIN)/paritygate verify --report reports/out $(ARGS)
+	$(BIN)/paritygate verify --report reports/out $(if $(BAR),--bar $(BAR)) $(ARGS)
 
 serve: setup ## serve a model over HTTP (MODEL=..., HOST=..., PORT=...)
 	$(BIN)/tokenline serve -m $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
