@@ -50,20 +50,30 @@ class Matrix:
 
     def to_json(self) -> dict[str, Any]:
         """The document that faults.json holds."""
-        return {
-            "schema": MATRIX_SCHEMA,
-            "commit": self.commit,
-            "started": self.started,
-            "machine": self.machine,
-            "caught": self.count("caught"),
-            "tried": len(self.tried),
-            "named": self.named,
-            "not_applicable": self.count("not applicable"),
-            "clean_runs": len(self.controls),
-            "clean_red": sum(trial.state != "caught" for trial in self.controls),
-            "trials": [trial_json(trial) for trial in self.trials],
-            "controls": [trial_json(trial) for trial in self.controls],
-        }
+        told = [trial_json(trial) for trial in (*self.controls, *self.trials)]
+        return document(told, commit=self.commit, started=self.started, machine=self.machine)
+
+
+def document(told: list[dict[str, Any]], *, commit: str, started: str, machine: str) -> dict[str, Any]:
+    """What a page is made of, from trials as plain JSON; those without a fault are the clean tree's."""
+    planted = [trial for trial in told if trial["fault"] is not None]
+    controls = [trial for trial in told if trial["fault"] is None]
+    caught = [trial for trial in planted if trial["state"] == "caught"]
+    waiting = sum(trial["state"] == "not applicable" for trial in planted)
+    return {
+        "schema": MATRIX_SCHEMA,
+        "commit": commit,
+        "started": started,
+        "machine": machine,
+        "caught": len(caught),
+        "tried": len(planted) - waiting,
+        "named": sum(trial["named_by"] is not None for trial in caught),
+        "not_applicable": waiting,
+        "clean_runs": len(controls),
+        "clean_red": sum(trial["state"] != "caught" for trial in controls),
+        "trials": planted,
+        "controls": controls,
+    }
 
 
 def fault_of(trial: Trial) -> str:

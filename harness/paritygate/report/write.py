@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paritygate.faults.matrix import document as matrix_document
+from paritygate.report.faults_page import faults_page
 from paritygate.report.junit import junit
 from paritygate.report.page import page
 from paritygate.run import Run
@@ -20,11 +22,16 @@ def write(run: Run, directory: Path) -> Path:
     document = json.dumps(
         _finite(shown.to_json()), indent=1, ensure_ascii=False, allow_nan=False, default=str
     )
-    for name, content in (
-        ("report.json", document.encode()),
-        ("junit.xml", junit(shown)),
-        ("index.html", page(shown).encode()),
-    ):
+    files = {
+        "report.json": document.encode(),
+        "junit.xml": junit(shown),
+        "index.html": page(shown).encode(),
+    }
+    if trials := [check.details["trial"] for check in shown.checks if "trial" in check.details]:
+        machine = f"{shown.machine.processor}, {shown.machine.cores} cores"
+        matrix = matrix_document(trials, commit=shown.commit[:10], started=shown.started, machine=machine)
+        files["faults.html"] = faults_page(matrix).encode()
+    for name, content in files.items():
         unfinished = directory / f".{name}.writing"
         unfinished.write_bytes(content)
         unfinished.replace(directory / name)
