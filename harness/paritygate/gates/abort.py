@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from paritygate.arms.base import Arm, ArmError
+from paritygate.arms.base import Arm
 from paritygate.case import Case
 from paritygate.compare.comparison import Comparison
 from paritygate.compare.identity import compare
 from paritygate.gates.arm_pool import ArmPool, pool_of
 from paritygate.gates.lanes import side_by_side
-from paritygate.gates.replies import check_of, could_not_run
+from paritygate.gates.replies import judged
 from paritygate.policy import AbortClaim, Policy
 from paritygate.verdict import Check, Verdict
 
@@ -51,40 +51,22 @@ def judge(arm: Arm, claim: AbortClaim, case: Case, floor: float) -> Comparison:
     return Comparison(Verdict.HELD, what, details)
 
 
-def _checks(
-    name: str,
-    claim: AbortClaim,
-    arm_name: str,
-    case: Case,
-    policy: Policy,
-    arms: ArmPool,
-    progress: Callable[[str], None],
-) -> Iterator[Check]:
-    check, started = f"abort/{name}/{arm_name}/{case.name}", time.monotonic()
-    progress(f"abort: {arm_name}, {claim.times} answers of {case.name} left early")
-    try:
-        with arms.use(arm_name) as arm:
-            if not arm.capabilities.aborts:
-                raise ArmError(f"arm {arm_name} cannot leave an answer early, or not tell what still runs")
-            found = judge(arm, claim, case, policy.goldens.margin_floor)
-    except ArmError as error:
-        arms.drop(arm_name)
-        yield could_not_run(GATE, check, error, time.monotonic() - started)
-        return
-    yield check_of(GATE, check, found, seconds=time.monotonic() - started, passing=(Verdict.HELD,))
-
-
 def run(
     policy: Policy, root: Path, progress: Callable[[str], None], arms: ArmPool | None = None
 ) -> Iterator[Check]:
     """Every abort claim, its arms side by side."""
     every = policy.all_cases(root)
+    floor = policy.goldens.margin_floor
+
+    def checks(name: str, claim: AbortClaim, arm: str, pool: ArmPool) -> Iterator[Check]:
+        case = every[claim.case]
+        progress(f"abort: {arm}, {claim.times} answers of {case.name} left early")
+        return judged(
+            GATE, f"abort/{name}/{arm}/{case.name}", arm, pool, lambda it: judge(it, claim, case, floor)
+        )
+
     claims = {name: claim for name, claim in policy.claims.items() if isinstance(claim, AbortClaim)}
     with pool_of(policy, arms) as pool:
         yield from side_by_side(
-            [
-                partial(_checks, name, claim, arm, every[claim.case], policy, pool, progress)
-                for name, claim in claims.items()
-                for arm in claim.arms
-            ]
+            [partial(checks, name, claim, arm, pool) for name, claim in claims.items() for arm in claim.arms]
         )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from paritygate.arms.base import Arm, ArmError
+from paritygate.arms.base import Arm
 from paritygate.case import Case
 from paritygate.compare.comparison import Comparison
 from paritygate.gates.arm_pool import ArmPool, pool_of
 from paritygate.gates.lanes import side_by_side
-from paritygate.gates.replies import check_of, could_not_run
+from paritygate.gates.replies import judged
 from paritygate.policy import BoundClaim, Policy
 from paritygate.verdict import Check, Verdict
 
@@ -44,42 +43,21 @@ def judge(arm: Arm, cases: list[Case], limit: int) -> Comparison:
     return Comparison(Verdict.HELD, what, details)
 
 
-def _checks(
-    name: str,
-    claim: BoundClaim,
-    arm_name: str,
-    cases: list[Case],
-    policy: Policy,
-    arms: ArmPool,
-    progress: Callable[[str], None],
-) -> Iterator[Check]:
-    check, started = f"bound/{name}/{arm_name}/limit", time.monotonic()
-    progress(f"bound: {arm_name}, {len(cases)} prompts in a cache of {claim.limit_bytes} bytes")
-    try:
-        with arms.use(arm_name) as arm:
-            if not arm.capabilities.tells_cache:
-                raise ArmError(f"arm {arm_name} does not tell what its prompt cache holds")
-            found = judge(arm, cases, claim.limit_bytes)
-    except ArmError as error:
-        arms.drop(arm_name)
-        yield could_not_run(GATE, check, error, time.monotonic() - started)
-        return
-    yield check_of(GATE, check, found, seconds=time.monotonic() - started, passing=(Verdict.HELD,))
-
-
 def run(
     policy: Policy, root: Path, progress: Callable[[str], None], arms: ArmPool | None = None
 ) -> Iterator[Check]:
     """Every bound claim, its arms side by side."""
     every = policy.all_cases(root)
+
+    def checks(name: str, claim: BoundClaim, arm: str, pool: ArmPool) -> Iterator[Check]:
+        cases = [every[case] for case in claim.cases]
+        progress(f"bound: {arm}, {len(cases)} prompts in a cache of {claim.limit_bytes} bytes")
+        return judged(
+            GATE, f"bound/{name}/{arm}/limit", arm, pool, lambda it: judge(it, cases, claim.limit_bytes)
+        )
+
     claims = {name: claim for name, claim in policy.claims.items() if isinstance(claim, BoundClaim)}
     with pool_of(policy, arms) as pool:
         yield from side_by_side(
-            [
-                partial(
-                    _checks, name, claim, arm, [every[case] for case in claim.cases], policy, pool, progress
-                )
-                for name, claim in claims.items()
-                for arm in claim.arms
-            ]
+            [partial(checks, name, claim, arm, pool) for name, claim in claims.items() for arm in claim.arms]
         )

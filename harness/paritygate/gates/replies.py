@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from paritygate.arms.base import Arm, ArmError, RowFailed
 from paritygate.case import Case
 from paritygate.compare.comparison import Comparison
 from paritygate.compare.identity import compare
+from paritygate.gates.arm_pool import ArmPool
 from paritygate.stream import Stream
 from paritygate.verdict import Check, Outcome, Verdict
 
@@ -75,3 +78,18 @@ def check_of(
         found.details | more,
         seconds,
     )
+
+
+def judged(
+    gate: str, name: str, arm_name: str, arms: ArmPool, judge: Callable[[Arm], Comparison]
+) -> Iterator[Check]:
+    """One check of one arm: what `judge` makes of it, HELD being the pass; an arm that fails could not run."""
+    started = time.monotonic()
+    try:
+        with arms.use(arm_name) as arm:
+            found = judge(arm)
+    except ArmError as error:
+        arms.drop(arm_name)
+        yield could_not_run(gate, name, error, time.monotonic() - started)
+        return
+    yield check_of(gate, name, found, seconds=time.monotonic() - started, passing=(Verdict.HELD,))
