@@ -14,6 +14,7 @@ from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.replies import check_of, could_not_run
 from paritygate.gates.run import PARITY
 from paritygate.policy import CacheClaim, Claim, GoldenClaim, HistoryClaim, Policy
+from paritygate.policy.needs import named_cases
 from paritygate.triage.settings import TriagePolicy
 from paritygate.verdict import Check
 
@@ -22,6 +23,10 @@ Progress = Callable[[str], None]
 SCENARIOS = {
     "repeat": "", "turns": "-next-turn", "shorter_after_longer": "-shorter-after-longer", "changed_end": "-changed-end",
 }  # fmt: skip
+
+
+# Gates whose claims are played whole on one arm: a row of a batch needs the rows beside it.
+ROWS = ("batch", "abort", "bound")
 
 
 class NoSuchCheck(Exception):
@@ -45,7 +50,7 @@ def _of_cache(claim: CacheClaim, scenario: str) -> tuple[CacheClaim, str] | None
 def narrowed(policy: Policy, check: str) -> tuple[str, Policy, str]:
     """The gate, the policy with the one claim that makes the check, and its case. Raises NoSuchCheck."""
     gate, *rest = check.split("/")
-    shapes = {"golden": 2, "history": 2, "envelope": 2, "identity": 3, "cache": 4}
+    shapes = {"golden": 2, "history": 2, "envelope": 2, "identity": 3, "cache": 4} | dict.fromkeys(ROWS, 3)
     if shapes.get(gate) != len(rest):
         raise NoSuchCheck(
             f"{check!r} is no check that can be replayed: give its name as `paritygate verify` printed it, "
@@ -71,6 +76,10 @@ def narrowed(policy: Policy, check: str) -> tuple[str, Policy, str]:
             alone = msgspec.structs.replace(claim, arms=(rest[1],))
             if played := _of_cache(alone, rest[2]):
                 one, found = played
+        elif name == rest[0] and gate in ROWS and rest[1] in claim.arms:
+            held = named_cases(claim)
+            found = held[0] if gate == "bound" else rest[2]
+            one = msgspec.structs.replace(claim, arms=(rest[1],)) if found in held else None
         if one is not None:
             claims[name] = one
     if not claims:
@@ -96,6 +105,8 @@ def check_again(
     if token_ids or max_tokens is not None:
         if gate in ("golden", "envelope"):
             raise NoSuchCheck(f"{check}: a golden knows its own prompt alone; name two arms instead")
+        if gate == "bound":
+            raise NoSuchCheck(f"{check}: is about many prompts: leave token ids and max tokens out")
         asked = _bounded(cases[name], token_ids, max_tokens)
         # A policy's own case hides the recorded one of that name.
         alone = msgspec.structs.replace(alone, cases=(*(c for c in alone.cases if c.name != name), asked))

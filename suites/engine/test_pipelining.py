@@ -53,7 +53,9 @@ def test_without_a_history_the_next_forward_and_draw_are_submitted_before_a_toke
     assert result["counters"]["head_positions"] == TOKENS
 
 
-def test_with_a_penalty_the_forward_stays_ahead_and_only_the_draw_waits(tiny: Model, order: list[str]) -> None:
+def test_with_a_penalty_the_forward_stays_ahead_and_only_the_draw_waits(
+    tiny: Model, order: list[str]
+) -> None:
     result = tiny.generate(PROMPT, max_tokens=TOKENS, ignore_eos=True, repetition_penalty=1.3)
     assert set(steps(order)) == {("forward", "read", "draw")}
     assert result["counters"]["host_reads"] == TOKENS

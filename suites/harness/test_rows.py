@@ -16,6 +16,7 @@ from paritygate.compare.context import too_short
 from paritygate.compare.work import work_of
 from paritygate.gates import abort, batch, bound
 from paritygate.policy import Policy
+from paritygate.replay import NoSuchCheck, narrowed
 from paritygate.stream import Position, Stream, TopToken, Usage
 from paritygate.verdict import Check, Verdict
 
@@ -284,3 +285,25 @@ def test_work_is_one_a_token(counters: dict[str, int], verdict: Verdict) -> None
     assert found is not None
     assert found.verdict is verdict
     assert work_of([msgspec.structs.replace(said(case), counters={})]) is None
+
+
+@pytest.mark.parametrize(
+    ("check", "gate", "case"),
+    [
+        ("batch/rows/one/drawn", "batch", "drawn"),
+        ("abort/leaving/one/long", "abort", "long"),
+        ("bound/kept/one/limit", "bound", "long"),
+    ],
+)
+def test_a_check_can_be_played_again(policy: Policy, check: str, gate: str, case: str) -> None:
+    assert narrowed(policy, check)[0::2] == (gate, case)
+    (claim,) = narrowed(policy, check)[1].claims.values()
+    assert claim == next(c for c in policy.claims.values() if type(c) is type(claim))
+
+
+@pytest.mark.parametrize(
+    "check", ["batch/rows/one/nobody", "batch/rows/two/long", "abort/leaving/one", "bound/x/one/limit"]
+)
+def test_a_check_that_no_claim_makes_is_not_played(policy: Policy, check: str) -> None:
+    with pytest.raises(NoSuchCheck, match=r"no claim of this policy|no check that can be replayed"):
+        narrowed(policy, check)
