@@ -43,6 +43,24 @@ class Sampler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         return {"temperature": self.temperature} | msgspec.to_builtins(self)
 
 
+class Constraint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What an answer is held to by the engine's grammar: exactly one of these. `grammar` is Lark's."""
+
+    json_object: bool = False
+    json_schema: dict[str, Any] | None = None
+    regex: str | None = None
+    choice: tuple[str, ...] = ()
+    grammar: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.given()) != 1:
+            raise ValueError("constraint: give one of json_object, json_schema, regex, choice and grammar")
+
+    def given(self) -> dict[str, Any]:
+        """The one that is set, by its name."""
+        return msgspec.to_builtins(self)
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Exactly one of `prompt`, `messages` and `prompt_token_ids` is the prompt; `kind` says what the case is for.
 
@@ -58,6 +76,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     prompt_token_ids: tuple[int, ...] | None = None
     stop: tuple[str, ...] = ()
     sampler: Sampler = Sampler()
+    constraint: Constraint | None = None
     ignore_eos: bool = False
     min_prompt_tokens: int = 0
     logprobs: int | None = 5
@@ -85,6 +104,7 @@ class _CaseEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     messages: tuple[Message, ...] | None = None
     stop: tuple[str, ...] = ()
     sampler: Sampler = Sampler()
+    constraint: Constraint | None = None
     ignore_eos: bool = False
     min_prompt_tokens: int = 0
 
@@ -109,6 +129,7 @@ def _case(entry: _CaseEntry, directory: Path) -> Case:
         messages=entry.messages,
         stop=entry.stop,
         sampler=entry.sampler,
+        constraint=entry.constraint,
         ignore_eos=entry.ignore_eos,
         min_prompt_tokens=entry.min_prompt_tokens,
     )

@@ -87,6 +87,20 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+def _constraint_words(case: Case) -> list[str]:
+    """What tokenline's command line calls the constraint of a case."""
+    words: list[str] = []
+    for name, value in ({} if case.constraint is None else case.constraint.given()).items():
+        option = f"--{name.replace('_', '-')}"
+        if name == "choice":
+            words += [word for each in value for word in (option, each)]
+        elif name == "json_object":
+            words.append(option)
+        else:
+            words += [option, value if isinstance(value, str) else json.dumps(value)]
+    return words
+
+
 class CommandArm:
     """Runs a program for every answer and reads what it prints."""
 
@@ -125,6 +139,7 @@ class CommandArm:
                 settings += [f"--{name.replace('_', '-')}", str(value)]
         if case.ignore_eos:
             settings += ["--ignore-eos"]
+        settings += _constraint_words(case)
         for stop in case.stop:
             settings += ["--stop", stop]
         if case.prompt_token_ids is not None:

@@ -27,6 +27,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     counts_end: bool | None = None
     legacy_logprobs: bool = True
     streams_logprobs: bool = True
+    constrains: bool = False  # whether it takes a case's constraint by the names that the case uses
     ignores_end: bool = False  # whether it can be told to go on past an end of sequence
     spells_pieces: bool = False  # whether tokens are told as the vocabulary spells them, not as text
     endless_window: bool = False  # whether a penalty window below zero means everything
@@ -46,6 +47,7 @@ DIALECTS: dict[str, Dialect] = {
         | _same("repetition_penalty", "penalty_window")
         | _same("dry_multiplier", "dry_base", "dry_allowed_length", "dry_window", "dry_breakers"),
         counts_end=False,
+        constrains=True,
         ignores_end=True,
         endless_window=True,
     ),
@@ -108,6 +110,13 @@ def sampler_fields(arm: str, case: Case, name: str) -> dict[str, Any]:
             f"arm {arm}, case {case.name}: a server of dialect {name!r} cannot go on past an end of sequence: "
             "leave this case out"
         )
+    if case.constraint is not None:
+        if not dialect.constrains:
+            raise ArmError(
+                f"arm {arm}, case {case.name}: nothing is known of how a server of dialect {name!r} is given a "
+                "constraint: leave this case out"
+            )
+        said |= case.constraint.given()
     return said | ({"ignore_eos": True} if case.ignore_eos else {})
 
 

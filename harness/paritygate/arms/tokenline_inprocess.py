@@ -32,6 +32,8 @@ def parameters(case: Case) -> dict[str, Any]:
         given["stop"] = case.stop
     if case.ignore_eos:
         given["ignore_eos"] = True
+    if case.constraint is not None:
+        given |= case.constraint.given()
     if case.messages is not None:
         given["messages"] = tuple({"role": m.role, "content": m.content} for m in case.messages)
     return given

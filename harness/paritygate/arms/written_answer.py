@@ -19,6 +19,9 @@ def refuse_unsaid(arm: str, case: Case, engine: str, supported: Iterable[str], m
         if field not in known:
             what = f"arm {arm}, case {case.name}: {engine} has no field for `{field}`"
             raise ArmError(f"{what}: {mend or 'leave it out, or leave this arm out of the claim'}")
+    if case.constraint is not None:
+        what = f"arm {arm}, case {case.name}: {engine} is not given a constraint"
+        raise ArmError(f"{what}: {mend or 'leave this case out'}")
     if case.ignore_eos:
         what = f"arm {arm}, case {case.name}: {engine} is not told to go on past an end of sequence"
         raise ArmError(f"{what}: {mend or 'leave this case out'}")
