@@ -13,7 +13,7 @@ from paritygate.verdict import Verdict
 
 MS = 10_000_000  # times are those of a slow engine: quick answers tell nothing
 TOKENS = list(range(16))
-EVENLY = tuple(100 * MS + i * 10 * MS for i in range(16))  # 150 ms from first to last
+EVENLY = tuple(100 * MS + i * 10 * MS for i in range(16))
 BURST = tuple(250 * MS + i * 1000 for i in range(16))
 DECODED = {"token_ns": (10 * MS,) * 16}
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from paritygate.case import Case, Constraint
+from paritygate.compare.constraint import unmet
 from paritygate.compare.identity import EXECUTION, SETTINGS, compare
 from paritygate.stream import Position, Stream, TopToken
 from paritygate.verdict import Verdict
@@ -129,3 +131,32 @@ def test_logprobs_count_where_they_are_claimed(stream: Make) -> None:
     other = stream([1], gaps=[0.999])
     assert compare(stream([1]), other, floor=FLOOR).verdict is Verdict.IDENTICAL
     assert compare(stream([1]), other, floor=FLOOR, exact_logprobs=True).verdict is Verdict.DIVERGED
+
+
+@pytest.mark.parametrize(
+    ("constraint", "text", "says"),
+    [
+        (Constraint(json_object=True), '{"a": 1}', ""),
+        (Constraint(json_object=True), '{"a": 1', "is not valid JSON"),
+        (Constraint(json_object=True), "[1]", "is no JSON object"),
+        (Constraint(json_schema={"type": "array"}), "[1]", ""),
+        (Constraint(json_schema={"type": "array"}), '"x"', "is no JSON array"),
+        (Constraint(regex="[ab]+c"), "abac", ""),
+        (Constraint(regex="[ab]+c"), "abacd", "does not match"),
+        (Constraint(choice=("yes", "no")), "no", ""),
+        (Constraint(choice=("yes", "no")), "no.", "is none of the choices"),
+    ],
+)
+def test_an_answer_keeps_its_constraint(stream: Make, constraint: Constraint, text: str, says: str) -> None:
+    case = Case(name="c", max_tokens=9, prompt="x", constraint=constraint)
+    found = unmet(case, stream([1], text=text, finish_reason="stop"))
+    assert (found is None) == (says == "")
+    assert found is None or says in found.headline
+    # What was cut off is the beginning of what it would have been.
+    assert unmet(case, stream([1], text=text, finish_reason="length")) is None
+
+
+def test_a_constraint_is_one_thing() -> None:
+    for given in ({}, {"regex": "a", "choice": ("b",)}):
+        with pytest.raises(ValueError, match="give one of"):
+            Constraint(**given)

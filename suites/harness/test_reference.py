@@ -21,7 +21,7 @@ from paritygate import run as runs
 from paritygate import stream
 from paritygate.arms.registry import GROUP
 from paritygate.bench.settings import BenchPolicy
-from paritygate.case import Case, Message, Sampler, load_cases
+from paritygate.case import Case, Constraint, Message, Sampler, load_cases
 from paritygate.cli import app
 from paritygate.faults.catalogue import Edit, Fault, load_catalogue
 from paritygate.faults.plant import plant
@@ -50,6 +50,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "`[[cases]]`": Case,
         "`messages`": Message,
         "`sampler`": Sampler,
+        "`constraint`": Constraint,
         **CLAIMS,
         "`[envelopes.NAME]`": policies.Envelope,
         "`[faults]`": FaultsPolicy,
