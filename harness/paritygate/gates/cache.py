@@ -98,7 +98,7 @@ def _played(arm: Arm, scenario: Scenario) -> tuple[Stream, Stream, list[Stream]]
         raise RowFailed(what, error.printed) from error
 
 
-def explain(arm: Arm, scenario: Scenario, hit: Stream, floor: float) -> str:
+def explain(arm: Arm, scenario: Scenario, hit: Stream) -> str:
     """Whether the hit says what a cold run says of the prompt with a token fed twice, or left out, where it resumed."""
     prompt, at = hit.prompt_token_ids, hit.usage.cached_tokens if hit.usage is not None else None
     if prompt is None or at is None or not 0 < at < len(prompt):
@@ -133,7 +133,7 @@ def _judged(
                 return unsteady(found, arm, again)
         why = [
             too_far(before, hit) or partition_fault(cold, hit),
-            explain(arm, scenario, hit, floor),
+            explain(arm, scenario, hit),
             f"the hit reused {reuse.details['cached_tokens'][1]} tokens and ran {reuse.details['prefill_pieces'][1]}",
             f"the hit does not say what the cold run says: {found.headline}",
         ]
