@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from paritygate.case import Case
 from paritygate.compare.arrivals import TELLING_NS, spread_of
+from paritygate.gates.identity import _confirmed
 from paritygate.stream import Stream
 from paritygate.verdict import Verdict
 
@@ -41,3 +43,26 @@ def test_a_burst_is_told_from_a_stream(
 def test_an_answer_that_was_made_at_once_tells_nothing(stream: Callable[..., Stream]) -> None:
     quick = {"token_ns": (TELLING_NS // 17,) * 16}
     assert spread_of([stream(TOKENS, arrivals_ns=BURST, timings=quick)]).verdict is Verdict.NOT_RUN
+
+
+class Reader:
+    """An arm whose answers of a case come as they are listed, one after the other."""
+
+    def __init__(self, *answers: Stream) -> None:
+        self.answers = list(answers)
+
+    def generate(self, case: Case) -> Stream:
+        return self.answers.pop(0)
+
+
+def test_a_burst_counts_where_it_comes_again(stream: Callable[..., Stream]) -> None:
+    case = {"c": Case(name="c", max_tokens=16, prompt="x")}
+    burst = stream(TOKENS, arrivals_ns=BURST, timings=DECODED)
+    steady = stream(TOKENS, arrivals_ns=EVENLY, timings=DECODED)
+    other = stream(TOKENS, case="d", arrivals_ns=EVENLY, timings=DECODED)
+    quick = stream(TOKENS, arrivals_ns=BURST, timings={"token_ns": (TELLING_NS // 17,) * 16})
+    assert _confirmed(Reader(burst, burst, burst), case, [burst, other]).verdict is Verdict.BROKEN
+    assert _confirmed(Reader(burst, steady), case, [burst, other]).verdict is Verdict.HELD
+    # Asked again, it was made too quickly to tell: the others still do.
+    assert _confirmed(Reader(quick), case, [burst, other]).verdict is Verdict.HELD
+    assert _confirmed(Reader(quick), case, [burst]).verdict is Verdict.NOT_RUN

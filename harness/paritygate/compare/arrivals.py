@@ -13,7 +13,7 @@ from paritygate.verdict import Verdict
 SPAN = 0.5
 PIECES = 16
 # Shorter answers tell nothing: a reader that is not scheduled for a tenth of a second finds all of them at once.
-TELLING_NS = 300_000_000
+TELLING_NS = 150_000_000
 # Of the whole time since the request, where a server does not tell how long it decoded: prefill may take most of it,
 # but a burst takes next to nothing.
 SPAN_OF_WHOLE = 0.05
