@@ -7,6 +7,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8080
 BASE ?=
 BAR ?=
+JOBS ?= 2
 ARGS ?=
 
 # MLX publishes wheels for Linux and for Apple silicon; an Intel Mac does without it and what needs it.
@@ -36,9 +37,9 @@ help: ## list what make can do here
 
 setup: checkpoint ## make .venv, install everything, fetch the checkpoint (done by the others too)
 
-test: setup ## pass the tests (ARGS="-k sampling")
+test: setup ## pass the tests (ARGS="-k sampling", JOBS=2 at once)
 	$(call say,"Running the tests")
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 verify: setup ## run every gate on a real checkpoint; table here, page in reports/out/index.html
 	$(call say,"Running the gates")
