@@ -108,9 +108,18 @@ def verify(
         if held is not None:
             run = dataclasses.replace(run, notes=(bar_sentence(held), *run.notes))
     if report_to is not None:
-        report.write(run, report_to)
+        _write(run, report_to)
     report.print_table(run, console)
     raise typer.Exit(run.exit)
+
+
+def _write(run: Run, directory: Path) -> None:
+    try:
+        report.write(run, directory)
+    except OSError as error:
+        raise _stop(
+            f"{directory}: the report was not written: {error.strerror}", Exit.COULD_NOT_RUN
+        ) from None
 
 
 def _verified(
@@ -162,7 +171,7 @@ def merge(
         run = join(shards, policies.load(root), root)
     except (policies.PolicyError, RunError, MergeError) as error:
         raise _stop(str(error), Exit.USAGE) from None
-    report.write(run, report_to)
+    _write(run, report_to)
     report.print_table(run, console)
     raise typer.Exit(run.exit)
 

@@ -230,3 +230,38 @@ def test_the_bar_is_the_bases(toy: Path) -> None:
     )
     told = CliRunner().invoke(app, ["faults", "--root", str(toy), "--clean", "0"])
     assert told.exit_code == 0, told.output
+
+
+@pytest.mark.parametrize("place", ["/tmp/escaped.txt", "../escaped.txt", "a/../../escaped.txt"])
+def test_an_edit_stays_in_the_copy(tmp_path: Path, place: str) -> None:
+    edits = f'edits = [{{ file = "{place}", append = "x" }}]\nnames = "x"\n'
+    (tmp_path / "f.toml").write_text(HEAD + edits)
+    with pytest.raises(policies.PolicyError, match=r"f\.toml:5: fault\[0\]\.edits\[0\]: .* outside the tree"):
+        load_catalogue(tmp_path, ["f.toml"])
+
+
+def test_a_script_of_the_tree_stays_a_script(tmp_path: Path) -> None:
+    (tmp_path / "e.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "e.sh").chmod(0o755)
+    with planted_copy(tmp_path, None) as planted:
+        assert (planted.root / "e.sh").stat().st_mode & 0o111
+
+
+def test_names_that_is_no_expression_and_a_bar_that_is_no_commit_are_one_line(toy: Path) -> None:
+    (toy / "f.toml").write_text(f'{HEAD}edits = [{{ file = "x", append = "y" }}]\nnames = "("\n')
+    with pytest.raises(policies.PolicyError, match="`names` is no regular expression"):
+        load_catalogue(toy, ["f.toml"])
+    told = CliRunner().invoke(app, ["verify", "--root", str(ROOT), "--bar", "nope", "--only", "history"])
+    assert (told.exit_code, told.output.strip()) == (
+        2,
+        "--bar: there is no commit 'nope' here: fetch it, or name another",
+    )
+
+
+def test_a_report_that_cannot_be_written_is_one_line(toy: Path) -> None:
+    (toy / "out").write_text("a file")
+    told = CliRunner().invoke(
+        app, ["verify", "--root", str(toy), "--only", "identity", "--report", str(toy / "out")]
+    )
+    assert told.exit_code == 3
+    assert told.output.strip().endswith("out: the report was not written: File exists")

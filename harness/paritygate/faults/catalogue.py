@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import msgspec
@@ -27,6 +27,9 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def __post_init__(self) -> None:
         if sum(map(bool, (self.find, self.append, self.copy))) != 1:
             raise ValueError(f"edit of {self.file}: give one of find (with replace), append and copy")
+        for name in (self.file, self.copy):
+            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                raise ValueError(f"edit of {name}: is outside the tree: name a file below its root")
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +63,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             return
         if self.expect != "green" and not (self.names or self.survives):
             raise ValueError(f"fault {self.id}: `names` is missing: what must the diagnosis say?")
-        re.compile(self.names)
+        try:
+            re.compile(self.names)
+        except re.error as error:
+            raise ValueError(f"fault {self.id}: `names` is no regular expression: {error}") from error
 
     def says(self, *sentences: str) -> bool:
         """Whether one of the sentences names the planted cause."""

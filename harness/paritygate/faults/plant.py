@@ -56,7 +56,7 @@ def copy_tree(root: Path, to: Path) -> None:
         source, place = root / name, to / name
         if source.is_file() and not source.is_symlink():
             place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, place)
+            shutil.copy(source, place)  # with its mode: a script of the tree may be an arm's command
 
 
 def plant(root: Path, edits: Iterable[Edit]) -> tuple[str, ...]:

@@ -104,6 +104,10 @@ def survey(policy: Policy, root: Path) -> Survey:
                 read[layer, name] = golden
                 if name in cases and golden.case != cases[name]:
                     stale.append(label)
+                if golden.acceptance is None or not golden.acceptance.reason.strip():
+                    invalid.append(
+                        f"{label} was never accepted: `paritygate golden accept` says why it is right"
+                    )
                 if why := misfiled(golden, layer, policy):
                     invalid.append(f"{label} {why}")
     # A file in a folder that is no layer is read by nobody.

@@ -35,16 +35,19 @@ class Bar:
 def _git(root: Path, *words: str) -> bytes:
     told = subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False)
     if told.returncode != 0:
-        raise PolicyError(f"--bar: {told.stderr.decode(errors='replace').strip().splitlines()[-1]}")
+        said = told.stderr.decode(errors="replace").strip().splitlines()
+        raise PolicyError(f"--bar: {said[-1] if said else f'git {words[0]} failed'}")
     return told.stdout
 
 
 @contextmanager
 def bar_of(root: Path, revision: str) -> Iterator[Bar]:
     """The bar of a commit, while inside. Raises PolicyError where the commit, or a policy in it, is not there."""
-    commit = _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}") if revision else b""
-    if not commit:
-        raise PolicyError(f"--bar: there is no commit {revision!r} here: fetch it, or name another")
+    try:
+        commit = _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    except PolicyError as error:
+        what = f"--bar: there is no commit {revision!r} here: fetch it, or name another"
+        raise PolicyError(what) from error
     inside = _git(root, "rev-parse", "--show-prefix").decode().strip()
     top = Path(_git(root, "rev-parse", "--show-toplevel").decode().strip())
     with tempfile.TemporaryDirectory(prefix="paritygate-bar-") as scratch:
