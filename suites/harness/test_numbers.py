@@ -141,9 +141,10 @@ def test_a_hit_runs_the_cold_runs_tail(
 
 def test_a_burst_is_seen(stream: Make) -> None:
     ids = list(range(20))
-    timings = {"token_ns": [10] * 19}
-    steady = stream(ids, timings=timings, arrivals_ns=tuple(range(5, 205, 10)))
-    burst = stream(ids, timings=timings, arrivals_ns=tuple(range(200, 220)))
+    ms = 1_000_000
+    timings = {"token_ns": [10 * ms] * 19}
+    steady = stream(ids, timings=timings, arrivals_ns=tuple(i * ms for i in range(5, 205, 10)))
+    burst = stream(ids, timings=timings, arrivals_ns=tuple(200 * ms + i for i in range(20)))
     assert spread_of([steady]).verdict is Verdict.HELD
     assert spread_of([steady, burst]).verdict is Verdict.BROKEN
     assert "arrived in one burst" in spread_of([burst]).headline
