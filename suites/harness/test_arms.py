@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from paritygate import policy as policies
+from paritygate.arms import command
+from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError
 from paritygate.arms.registry import make_arm
 from paritygate.case import Case, Message
@@ -171,3 +174,42 @@ def test_ctrl_c_leaves_a_partial_run(repository: Path) -> None:
     assert made.exit is Exit.INCONCLUSIVE
     assert [check.name for check in made.checks] == ["identity/same/other/greeting"]
     assert made.to_json()["exit"] == 4
+
+
+RESULT = {
+    "text": "a",
+    "prompt_token_ids": [1],
+    "token_ids": [2],
+    "logprobs": None,
+    "finish_reason": "stop",
+    "finish_cause": "Eos",
+    "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    "manifest": {},
+    "counters": {},
+    "timings": {},
+}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"text": 5},
+        {"manifest": [1]},
+        {"text": "\ud800"},
+        {"token_ids": []},
+        {"token_ids": ["3"]},
+        {"usage": {}},
+    ],
+)
+def test_a_result_of_wrong_types_is_an_arm_error(more: dict[str, object]) -> None:
+    assert stream_of(RESULT, case="c", arm="a").token_ids == (2,)
+    with pytest.raises(ArmError, match="arm a, case c: the result"):
+        stream_of(RESULT | more, case="c", arm="a")
+
+
+def test_a_program_that_prints_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "MOST_PRINTED", 1 << 20)
+    words = [sys.executable, "-c", "while True: print('x' * 1000)"]
+    with pytest.raises(ArmError, match="printed more than 1 MiB: that is no answer") as caught:
+        command.run_to_end(words, timeout_s=30.0)
+    assert len(caught.value.printed) <= 4000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -294,3 +296,12 @@ def test_a_tree_on_disk_is_read_and_source_that_does_not_parse_is_named(tmp_path
     (verdict,) = check(policy, tmp_path, lambda line: None)
     assert verdict.verdict is Verdict.SETUP_ERROR
     assert "engine/bad.py:1" in verdict.headline
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+def test_a_file_is_read_whatever_its_encoding(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "z.rs").write_bytes("// é\nforbidden();\n".encode(encoding))
+    (tmp_path / "weights.bin").write_bytes(b"\0\1forbidden")
+    tree = Tree.read(tmp_path, StructurePolicy(roots=()))
+    assert list(tree.files) == ["z.rs"]
+    assert tree.line("z.rs", 2) == "forbidden();"

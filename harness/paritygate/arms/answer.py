@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from paritygate.arms.base import ArmError, RowFailed
-from paritygate.stream import Position, Stream, TopToken, Usage
+from paritygate.stream import Position, Stream, StreamError, TopToken, Usage, decode, encode
 
 
 def positions_of(entries: list[dict[str, Any]] | None) -> tuple[Position, ...] | None:
@@ -48,7 +48,7 @@ def stream_of(
         for chunk in chunks:
             chunk_ends.append((chunk_ends[-1] if chunk_ends else 0) + len(chunk.encode("utf-8")))
     try:
-        return Stream(
+        made = Stream(
             case=case,
             arm=arm,
             text=result["text"],
@@ -64,7 +64,12 @@ def stream_of(
             counters=result["counters"],
             timings=result["timings"],
         )
-    except (KeyError, TypeError, msgspec.ValidationError) as error:
+        # Written and read once: a value of another type, or text that is none, is found here and not by a gate.
+        decode(encode(made))
+    except (KeyError, TypeError, ValueError, StreamError) as error:
         raise ArmError(
             f"arm {arm}, case {case}: the result lacks or misspells {error}", str(result)
         ) from error
+    if made.text and not made.token_ids:
+        raise ArmError(f"arm {arm}, case {case}: the result has text and no token ids", str(result))
+    return made

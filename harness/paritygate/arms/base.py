@@ -10,6 +10,9 @@ import numpy as np
 from paritygate.case import Case
 from paritygate.stream import Stream
 
+# Characters of what an engine printed that a report keeps.
+MOST_SHOWN = 20_000
+
 
 class ArmError(Exception):
     """An arm that could not be run: not installed, hung, ended early, or printed what is not an answer.
@@ -19,7 +22,7 @@ class ArmError(Exception):
 
     def __init__(self, what: str, printed: str = "") -> None:
         self.what = what
-        self.printed = printed.strip()
+        self.printed = printed.strip()[-MOST_SHOWN:]
         super().__init__(what)
 
     def __reduce__(self) -> tuple[Any, ...]:

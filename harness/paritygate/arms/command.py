@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import IO, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -37,10 +38,35 @@ class CommandOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     timeout_s: float = 120.0
 
 
+MOST_PRINTED = 64 << 20  # bytes of an answer
+SHOWN = 2000  # bytes of what a program printed, where it failed
+POLL_SECONDS = 0.25
+
+
 def tokenline_program() -> str:
     """The `tokenline` script of the environment that this process runs in."""
     beside = Path(sys.executable).parent / "tokenline"
     return str(beside) if beside.exists() else "tokenline"
+
+
+def _wait(
+    process: subprocess.Popen[bytes], name: str, timeout_s: float, printed: tuple[IO[bytes], ...]
+) -> int:
+    """The exit status. Raises ArmError where the program hangs, or prints without end."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
+        sizes = [os.fstat(file.fileno()).st_size for file in printed]
+        what = ""
+        if max(sizes) > MOST_PRINTED:
+            what = f"{name} printed more than {MOST_PRINTED >> 20} MiB: that is no answer"
+        elif time.monotonic() >= deadline:
+            what = f"{name} hung: it did not end within {timeout_s:g} s"
+        if what:
+            ends = [os.pread(file.fileno(), SHOWN, max(0, size - SHOWN))
+                    for file, size in zip(printed, sizes, strict=True)]  # fmt: skip
+            raise ArmError(what, b"".join(ends).decode(errors="replace"))
 
 
 def run_to_end(
@@ -69,12 +95,7 @@ def run_to_end(
         except OSError as error:
             raise ArmError(f"{words[0]} cannot be started: {error.strerror}") from error
         try:
-            status = process.wait(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            raise ArmError(
-                f"{words[0]} hung: it did not end within {timeout_s:g} s",
-                b"".join(said()).decode(errors="replace"),
-            ) from None
+            status = _wait(process, words[0], timeout_s, (out, err))
         finally:
             end_group(process)
         return status, *said()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import codecs
 import gc
 import os
 import re
@@ -86,6 +87,15 @@ def project_paths(root: Path) -> list[str]:
     return found
 
 
+def _decoded(raw: bytes) -> str | None:
+    """The text of a file, whatever its encoding: a rule must see it. None for what is no text."""
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return raw.decode("utf-16", errors="replace")
+    if b"\0" in raw[:8192]:
+        return None
+    return raw.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+
+
 class Tree:
     """Text by path (relative, with `/`), and the folders that Python imports from.
 
@@ -127,10 +137,9 @@ class Tree:
                 continue
             if place.stat().st_size > MAX_FILE_BYTES:
                 continue
-            try:
-                files[path] = place.read_text(encoding="utf-8")
-            except UnicodeDecodeError:
-                continue
+            text = _decoded(place.read_bytes())
+            if text is not None:
+                files[path] = text
         return cls(files, policy.roots)
 
     def module_name(self, path: str) -> str:

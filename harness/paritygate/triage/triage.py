@@ -237,6 +237,8 @@ class _Inquiry:
                 pairs.append((tapped.taps(tokens), tapped.taps(tokens)))
         head = pairs[0][0].get("head")
         share = layers.share_of(found.envelope.max_abs_logit if found.envelope else None, head)
+        if not share and self._compute_otherwise(found.other, found.arm):
+            share = layers.BETWEEN_ENGINES
         taps = layers.taps_of(pairs[0], pairs[1], share)
         return layers.first_difference((found.other, found.arm), taps, len(tokens), share)
 
@@ -246,6 +248,11 @@ class _Inquiry:
         index = len(found.said) - 1 if found.index is None else found.index
         tokens = found.prompt + found.said[: max(index, 0)]
         return tokens if len(tokens) <= TAPPED_TOKENS else ()
+
+    def _compute_otherwise(self, one: str, other: str) -> bool:
+        """Whether two arms are different engines or backends, which round differently even where both are right."""
+        arms = [self._policy.arms[name] for name in (one, other)]
+        return len({(arm.kind, arm.options.get("backend")) for arm in arms}) > 1
 
     def _tapped_tokens(self) -> tuple[int, ...]:
         """What is fed at the fork, or the smallest prompt where that is long."""
