@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from pathlib import Path
@@ -202,7 +203,9 @@ RESULT = {
     ],
 )
 def test_a_result_of_wrong_types_is_an_arm_error(more: dict[str, object]) -> None:
-    assert stream_of(RESULT, case="c", arm="a").token_ids == (2,)
+    impossible = {"token_id": 3, "token": "b", "logprob": -math.inf}  # a token that a grammar does not allow
+    entry = {"token_id": 2, "token": "a", "logprob": 0.0, "top_logprobs": [impossible]}
+    assert stream_of(RESULT | {"logprobs": [entry]}, case="c", arm="a").token_ids == (2,)
     with pytest.raises(ArmError, match="arm a, case c: the result"):
         stream_of(RESULT | more, case="c", arm="a")
 

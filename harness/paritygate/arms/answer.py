@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from paritygate.arms.base import ArmError, RowFailed
-from paritygate.stream import Position, Stream, StreamError, TopToken, Usage, decode, encode
+from paritygate.stream import Position, Stream, TopToken, Usage
 
 
 def positions_of(entries: list[dict[str, Any]] | None) -> tuple[Position, ...] | None:
@@ -64,9 +64,10 @@ def stream_of(
             counters=result["counters"],
             timings=result["timings"],
         )
-        # Written and read once: a value of another type, or text that is none, is found here and not by a gate.
-        decode(encode(made))
-    except (KeyError, TypeError, ValueError, StreamError) as error:
+        # A value of another type, or text that is none, is found here and not by a gate.
+        msgspec.convert(msgspec.to_builtins(made), Stream)
+        made.text.encode("utf-8")
+    except (KeyError, TypeError, ValueError) as error:
         raise ArmError(
             f"arm {arm}, case {case}: the result lacks or misspells {error}", str(result)
         ) from error
