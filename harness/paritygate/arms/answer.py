@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
 
 from paritygate.arms.base import ArmError, RowFailed
 from paritygate.stream import Position, Stream, TopToken, Usage
+
+
+def _logprob(told: Any) -> Any:
+    """JSON has no minus infinity: the logprob of a token that cannot be drawn comes as null."""
+    return -math.inf if told is None else told
 
 
 def positions_of(entries: list[dict[str, Any]] | None) -> tuple[Position, ...] | None:
@@ -20,7 +26,8 @@ def positions_of(entries: list[dict[str, Any]] | None) -> tuple[Position, ...] |
             token=entry["token"],
             logprob=entry["logprob"],
             top=tuple(
-                TopToken(top["token_id"], top["token"], top["logprob"]) for top in entry["top_logprobs"]
+                TopToken(top["token_id"], top["token"], _logprob(top["logprob"]))
+                for top in entry["top_logprobs"]
             ),
         )
         for entry in entries
