@@ -146,7 +146,7 @@ class _Replay:
                 check = self.triage.of(check, self._divergence(golden, stream, found))
             yield check
         if self.claim.envelope:
-            yield self._distance_check(distances)
+            yield self._distance_check(distances, answered=bool(streams))
         if work := work_of(streams):
             yield check_of(GATE, f"{self.all_of_it}/work", work, seconds=0.0, passing=(Verdict.HELD,))
 
@@ -163,12 +163,14 @@ class _Replay:
             recorded=golden.provenance,
         )
 
-    def _distance_check(self, distances: dict[str, float]) -> Check:
+    def _distance_check(self, distances: dict[str, float], *, answered: bool) -> Check:
         limit = self.policy.envelopes[self.claim.envelope].max_abs_logit
         name = f"{self.all_of_it}/logprobs"
         if not distances:
             what = "no answer could be measured against a golden's logprobs"
-            return Check(GATE, name, Outcome.FAIL, Verdict.NOT_RUN, what)
+            # An arm that gave no answer at all measured nothing: that is its setup's fault, said beside this.
+            outcome = Outcome.FAIL if answered else Outcome.COULD_NOT_RUN
+            return Check(GATE, name, outcome, Verdict.NOT_RUN, what)
         case, largest = max(distances.items(), key=lambda item: item[1])
         inside = largest <= limit
         headline = (
