@@ -23,7 +23,8 @@ from paritygate.verdict import Exit, Outcome
 
 # Settings of this run that would point a planted copy at something else.
 OURS = ("PARITYGATE_MODEL", "PARITYGATE_BASE", "PARITYGATE_CHECKPOINT", "PYTEST_ADDOPTS")
-TEST_SECONDS = 60
+# Seconds of one test; by a thread that ends the process, because what hangs a test hangs its teardown too.
+LIMIT = ("--timeout=40", "--timeout-method=thread")
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def _reds(report: Mapping[str, Any]) -> list[Red]:
 def _tested(run: _Run, fault: Fault) -> tuple[list[Red], int, str]:
     """What pytest says of the fault's tests: reds, exit status, and why it proves nothing."""
     started = time.monotonic()
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}", *fault.tests]
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *LIMIT, *fault.tests]
     status, printed = run.command(words, tests=True)
     took = time.monotonic() - started
     lines = [line for line in printed.splitlines() if line.startswith(("FAILED ", "ERROR "))]
