@@ -1,4 +1,4 @@
-"""A session that skips more than it may, or measured nothing of what it selected, is not green."""
+"""A run of pytest that skips more than it may, or measured nothing of what it selected, is not green."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def register_budget(config: pytest.Config) -> None:
-    """Watch this session. Raises UsageError for a budget that is no number."""
+    """Watch what pytest reports. Raises UsageError for a budget that is no number."""
     # A worker of pytest-xdist sends its reports to the process that started it, which counts.
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Budget(_limit(config.getini("parity_skips"))), "parity-budget")

@@ -42,7 +42,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _session(config: pytest.Config) -> Parity:
-    """The policy and the arms of this session, made when a test first asks."""
+    """The policy and the arms that all tests share, made when the first one asks."""
     if _parity not in config.stash:
         # Heavy: numpy and what an arm needs. A suite without parity tests does not pay for it.
         from paritygate.pytest_claims import Parity

@@ -88,8 +88,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def arms(model: str) -> Iterator[dict[str, Arm]]:
-    pytest.importorskip("transformers")
-    pytest.importorskip("mlx_lm")
     made: dict[str, Arm] = {kind: HostedArm(kind, kind, {}, model) for kind in ("transformers", "mlx-lm")}
     for arm in made.values():
         arm.open()
