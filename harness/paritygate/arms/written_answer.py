@@ -9,6 +9,7 @@ import numpy as np
 
 from paritygate.arms.base import ArmError
 from paritygate.case import Case
+from paritygate.logits import log_softmax
 from paritygate.stream import Position, TopToken
 
 
@@ -39,13 +40,6 @@ def prompt_ids(tokenizer: Any, case: Case) -> list[int]:
         add_generation_prompt=True,
     )
     return list(tokenizer.encode(text, add_special_tokens=False))
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Natural log-probabilities of one row, in float64."""
-    row = logits.astype(np.float64)
-    row -= row.max()
-    return row - np.log(np.exp(row).sum())
 
 
 def position_of(logits: np.ndarray, token_id: int, count: int, spell: Callable[[int], str]) -> Position:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from paritygate.logits import log_softmax
+
 
 @dataclass(frozen=True)
 class Distance:
@@ -25,12 +27,6 @@ class Distance:
         return asdict(self)
 
 
-def log_softmax_rows(rows: np.ndarray) -> np.ndarray:
-    """Natural log-probabilities of each row [positions, vocabulary]."""
-    rows = rows - rows.max(axis=1, keepdims=True)
-    return rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
-
-
 def distance(reference: np.ndarray, candidate: np.ndarray) -> Distance:
     """The distance of logits [positions, vocabulary]. ValueError where they are not comparable, or not numbers."""
     if reference.shape != candidate.shape or reference.ndim != 2 or 0 in reference.shape:
@@ -41,7 +37,7 @@ def distance(reference: np.ndarray, candidate: np.ndarray) -> Distance:
         if not side.any():
             raise ValueError(f"the {who}'s logits are all zero: nothing was computed")
     ours, theirs = reference.astype(np.float64), candidate.astype(np.float64)
-    log_p, log_q = log_softmax_rows(ours), log_softmax_rows(theirs)
+    log_p, log_q = log_softmax(ours), log_softmax(theirs)
     kl = np.maximum((np.exp(log_p) * (log_p - log_q)).sum(axis=1), 0.0)
     gap = np.abs(ours - theirs).max(axis=1)
     return Distance(

@@ -11,11 +11,12 @@ import numpy as np
 
 from paritygate.arms.base import ArmError
 from paritygate.compare.comparison import Comparison
-from paritygate.compare.envelope import Distance, distance, log_softmax_rows
+from paritygate.compare.envelope import Distance, distance
 from paritygate.gates.arm_pool import ArmPool, pool_of
 from paritygate.gates.lanes import side_by_side
 from paritygate.gates.replies import check_of, could_not_run
 from paritygate.golden.store import Golden, GoldenError, Store
+from paritygate.logits import log_softmax
 from paritygate.policy import Envelope, EnvelopeClaim, Policy
 from paritygate.triage.divergence import Divergence
 from paritygate.triage.triage import Triage
@@ -94,7 +95,7 @@ def _judge(
             return could_not_run(GATE, name, side)
         arrays.append(side)
     if normalised:
-        arrays = [log_softmax_rows(side.astype(np.float64)) for side in arrays]
+        arrays = [log_softmax(side) for side in arrays]
     try:
         found = judge(distance(*arrays), envelope)
     except ValueError as error:

@@ -22,8 +22,9 @@ import numpy as np
 
 from paritygate.arms.hugging_face import as_directory, load_model, load_tokenizer, versions_of
 from paritygate.arms.mlx_lm_model import load_mlx
-from paritygate.arms.written_answer import cut_at_stop, log_softmax, prompt_ids
+from paritygate.arms.written_answer import cut_at_stop, prompt_ids
 from paritygate.case import Case
+from paritygate.logits import log_softmax
 from paritygate.stream import Position, TopToken
 
 TOP = 5

@@ -11,6 +11,7 @@ from paritygate.arms.base import Arm
 from paritygate.case import Case
 from paritygate.compare.identity import first_difference
 from paritygate.compare.ties import forks_of
+from paritygate.logits import log_softmax
 from paritygate.stream import Stream
 from paritygate.triage.budget import Budget, Spent
 from paritygate.triage.divergence import Divergence
@@ -36,8 +37,7 @@ def spellings(*streams: Stream | None) -> dict[int, str]:
 
 def top_two(row: np.ndarray, names: dict[int, str]) -> Top:
     """[id, text or None, natural logprob] of the two most likely tokens of a row of logits."""
-    shifted = row.astype(np.float64) - row.max()
-    logprobs = shifted - np.log(np.exp(shifted).sum())
+    logprobs = log_softmax(row)
     return [[int(i), names.get(int(i)), float(logprobs[i])] for i in np.argsort(-row, kind="stable")[:2]]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from paritygate.compare.envelope import distance
 from paritygate.compare.identity import first_difference
+from paritygate.logits import log_softmax
 from paritygate.stream import Position, Stream
 
 LEAST = (
@@ -62,8 +63,7 @@ def of_recorded(between: tuple[str, str], reference: Stream, logits: np.ndarray)
     """Recorded top logprobs against an arm's teacher-forced logits; None where none are recorded."""
     kl = []
     for position, row in zip(reference.positions or (), logits, strict=False):
-        shifted = row.astype(np.float64) - row.max()
-        logprobs = shifted - np.log(np.exp(shifted).sum())
+        logprobs = log_softmax(row)
         kl.append(coarse_kl(_tops(position), {token: float(logprobs[token]) for token in _tops(position)}))
     return _partial(between, kl, "a lower bound: only the recorded top logprobs, teacher-forced")
 
