@@ -15,6 +15,7 @@ from paritygate import policy as policies
 from paritygate import report
 from paritygate.bench import cli as bench
 from paritygate.bisect.cli import bisect
+from paritygate.command_line import Root, policy_at, refused
 from paritygate.conformance.cli import conformance_command
 from paritygate.explain import NoEvidence, find, show
 from paritygate.faults.cli import faults
@@ -50,20 +51,14 @@ app.command()(replay)
 app.command()(bisect)
 
 console = Console()
-errors = Console(stderr=True)
-
-
-def _stop(what: str, code: Exit) -> typer.Exit:
-    errors.print(what, markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(code)
 
 
 def _chosen(only: list[str], leave_out: list[str], tier: str, policy: policies.Policy) -> tuple[str, ...]:
     if tier not in TIERS:
-        raise _stop(f"no tier {tier!r}: there are {', '.join(TIERS)}", Exit.USAGE)
+        raise refused(f"no tier {tier!r}: there are {', '.join(TIERS)}")
     for gate in (*only, *leave_out):
         if gate not in GATES:
-            raise _stop(f"no gate {gate!r}: there are {', '.join(GATES)}", Exit.USAGE)
+            raise refused(f"no gate {gate!r}: there are {', '.join(GATES)}")
     chosen = tuple(gate for gate in GATES if gate in only) if only else applicable(policy, tier)
     return tuple(gate for gate in chosen if gate not in leave_out)
 
@@ -82,9 +77,7 @@ def verify(
     report_to: Annotated[
         Path | None, typer.Option("--report", help="Where to leave report.json, junit.xml and index.html.")
     ] = None,
-    root: Annotated[
-        Path, typer.Option(help="The repository under test.", file_okay=False, exists=True)
-    ] = Path(),
+    root: Root = Path(),
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Run everything, also what has not changed.")
     ] = False,
@@ -95,14 +88,13 @@ def verify(
 ) -> None:
     """Run the gates. Exit: 0 pass, 1 a gate failed, 2 usage, 3 could not run, 4 inconclusive."""
     with contextlib.ExitStack() as stack:
-        held = None
-        try:
-            policy = policies.load(root)
-            if bar:
-                held = stack.enter_context(bar_of(root, bar))
-                policy = held.policy
-        except policies.PolicyError as error:
-            raise _stop(str(error), Exit.USAGE) from None
+        policy, held = policy_at(root), None
+        if bar:
+            try:
+                held = stack.enter_context(bar_of(root, bar, policy))
+            except policies.PolicyError as error:
+                raise refused(str(error)) from None
+            policy = held.policy
         chosen = _chosen(only or [], leave_out or [], tier, policy)
         run = _verified(policy, root, chosen, tier, fresh, shard)
         if held is not None:
@@ -117,7 +109,7 @@ def _write(run: Run, directory: Path) -> None:
     try:
         report.write(run, directory)
     except OSError as error:
-        raise _stop(
+        raise refused(
             f"{directory}: the report was not written: {error.strerror}", Exit.COULD_NOT_RUN
         ) from None
 
@@ -153,7 +145,7 @@ def _verified(
                 shard=share,
             )
         except ShardError as error:
-            raise _stop(str(error), Exit.USAGE) from None
+            raise refused(str(error)) from None
 
 
 @app.command()
@@ -168,9 +160,9 @@ def merge(
 ) -> None:
     """Join the shards of one run; waivers and the exit code are those of the whole."""
     try:
-        run = join(shards, policies.load(root), root)
-    except (policies.PolicyError, RunError, MergeError) as error:
-        raise _stop(str(error), Exit.USAGE) from None
+        run = join(shards, policy_at(root), root)
+    except (RunError, MergeError) as error:
+        raise refused(str(error)) from None
     _write(run, report_to)
     report.print_table(run, console)
     raise typer.Exit(run.exit)
@@ -185,7 +177,7 @@ def explain(
     try:
         found = find(run, case)
     except NoEvidence as error:
-        raise _stop(str(error), Exit.USAGE) from None
+        raise refused(str(error)) from None
     for check in found:
         show(console, check)
 
@@ -196,7 +188,7 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a file that paritygate reads or writes."""
     if of not in SCHEMAS:
-        raise _stop(f"no schema {of!r}: there are {', '.join(SCHEMAS)}", Exit.USAGE)
+        raise refused(f"no schema {of!r}: there are {', '.join(SCHEMAS)}")
     print(schema_text(of), end="")
 
 

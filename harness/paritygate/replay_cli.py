@@ -10,23 +10,17 @@ import typer
 from rich.console import Console
 
 from paritygate import policy as policies
+from paritygate.command_line import Root, policy_at, refused
 from paritygate.explain import show
 from paritygate.replay import NoSuchCheck, check_again, two_arms
 from paritygate.verdict import Check, Exit, exit_code
-
-
-def _stop(what: str, code: Exit) -> typer.Exit:
-    Console(stderr=True).print(what, markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(code)
 
 
 def _ids(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(",")) if text else ()
     except ValueError:
-        raise _stop(
-            f"--token-ids {text!r} is not a list of token ids: write it like 1,2,3", Exit.USAGE
-        ) from None
+        raise refused(f"--token-ids {text!r} is not a list of token ids: write it like 1,2,3") from None
 
 
 def replay(
@@ -35,15 +29,12 @@ def replay(
     token_ids: Annotated[str, typer.Option(help="The prompt as ids instead: 1,2,3.")] = "",
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Instead of the case's own bound.")] = None,
     triage: Annotated[bool, typer.Option("--triage", help="Look into a divergence as verify does.")] = False,
-    root: Annotated[
-        Path, typer.Option(help="The repository under test.", file_okay=False, exists=True)
-    ] = Path(),
+    root: Root = Path(),
 ) -> None:
     """Run one check again, or one prompt on two arms, and print the evidence. Exit codes as verify."""
     console = Console()
+    policy, ids = policy_at(root), _ids(token_ids)
     try:
-        policy = policies.load(root)
-        ids = _ids(token_ids)
         if arm:
             checks = [_on_two_arms(policy, root, name, arm, ids, max_tokens)]
         else:
@@ -52,12 +43,12 @@ def replay(
                     policy, root, name, lambda line: None, token_ids=ids, max_tokens=max_tokens, triage=triage
                 )
             )
-    except (policies.PolicyError, NoSuchCheck) as error:
-        raise _stop(str(error), Exit.USAGE) from None
+    except NoSuchCheck as error:
+        raise refused(str(error)) from None
     for check in checks:
         show(console, msgspec.to_builtins(check))
     if not checks:
-        raise _stop(f"no check named {name!r} came of it", Exit.COULD_NOT_RUN)
+        raise refused(f"no check named {name!r} came of it", Exit.COULD_NOT_RUN)
     raise typer.Exit(exit_code(checks))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import shlex
 import sys
@@ -13,6 +12,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
+from paritygate.arms import registry
 from paritygate.case import Case
 from paritygate.cli import app
 from paritygate.golden.store import Store
@@ -137,7 +137,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         def load(self) -> type:
             return CountingKind
 
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [Point()])
+    monkeypatch.setattr(registry, "_installed", lambda: [Point()])
     monkeypatch.delenv("CI", raising=False)
     (tmp_path / "paritygate.toml").write_text(POLICY)
     (tmp_path / "golden").mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -12,9 +13,15 @@ from paritygate.arms.base import Arm, ArmError
 GROUP = "paritygate.arms"
 
 
+@lru_cache(maxsize=1)
+def _installed() -> importlib.metadata.EntryPoints:
+    """What is installed does not change while a process runs, and every look at it reads all of its metadata."""
+    return importlib.metadata.entry_points(group=GROUP)
+
+
 def arm_class(kind: str) -> Any:
     """The class behind a kind. Raises ArmError naming the kinds that are installed."""
-    found = importlib.metadata.entry_points(group=GROUP)
+    found = _installed()
     for point in found:
         if point.name == kind:
             try:

@@ -18,24 +18,16 @@ from paritygate.bench.calibrate import calibrate
 from paritygate.bench.compare import PEER_OF, compare_with_peers, lines
 from paritygate.bench.observation import UNITS
 from paritygate.bench.pairs import BenchError
+from paritygate.command_line import Root, policy_at, refused
 from paritygate.verdict import Check, Exit, Outcome, exit_code
 
 app = typer.Typer(
     help="Is this checkout as fast as another commit, itself, or another engine?", no_args_is_help=True
 )
 
-Root = Annotated[Path, typer.Option(help="The repository under test.", file_okay=False, exists=True)]
 Rounds = Annotated[int, typer.Option(help="Rounds of four processes, at most.", min=1)]
 STYLES = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
 errors = Console(stderr=True)
-
-
-def _policy(root: Path) -> policies.Policy:
-    try:
-        return policies.load(root)
-    except policies.PolicyError as error:
-        errors.print(str(error), markup=False, highlight=False)
-        raise typer.Exit(Exit.USAGE) from None
 
 
 def _progress(line: str) -> None:
@@ -47,8 +39,7 @@ def _could_not_run() -> Iterator[None]:
     try:
         yield
     except BenchError as error:
-        errors.print(f"Nothing was measured: {error}", markup=False, highlight=False)
-        raise typer.Exit(Exit.COULD_NOT_RUN) from None
+        raise refused(f"Nothing was measured: {error}", Exit.COULD_NOT_RUN) from None
 
 
 def _judge(policy: policies.Policy, root: Path, base: str) -> None:
@@ -64,7 +55,7 @@ def _judge(policy: policies.Policy, root: Path, base: str) -> None:
 @app.command()
 def run(root: Root = Path()) -> None:
     """Run the gate as `paritygate verify` does."""
-    _judge(_policy(root), root, "")
+    _judge(policy_at(root), root, "")
 
 
 @app.command()
@@ -74,7 +65,7 @@ def ab(
     root: Root = Path(),
 ) -> None:
     """Compare this checkout with a base commit, with more rounds than the gate takes."""
-    policy = _policy(root)
+    policy = policy_at(root)
     bench = policy.bench
     longer = replace(bench, max_rounds=max(rounds, bench.min_rounds), session_seconds=float("inf"))
     _judge(replace(policy, bench=longer), root, base)
@@ -83,7 +74,7 @@ def ab(
 @app.command(name="calibrate")
 def calibrate_command(rounds: Rounds = 8, root: Root = Path()) -> None:
     """Run this checkout against itself and say which margin this machine asks for."""
-    policy = _policy(root)
+    policy = policy_at(root)
     table = Table("figure", "pairs", "median ratio", "spread", "margin asked for", box=None)
     with _could_not_run():
         for noise in calibrate(root, gate.workload_of(policy, root), policy.bench, rounds, _progress):
@@ -109,9 +100,8 @@ def compare(
     backends = tuple(backend or PEER_OF)
     for name in backends:
         if name not in PEER_OF:
-            errors.print(f"there is no backend {name!r}: use {' or '.join(PEER_OF)}", markup=False)
-            raise typer.Exit(Exit.USAGE)
-    policy = _policy(root)
+            raise refused(f"there is no backend {name!r}: use {' or '.join(PEER_OF)}")
+    policy = policy_at(root)
     bench = replace(policy.bench, dtype=dtype, threads=threads, min_rounds=rounds, max_rounds=rounds)
     table = Table("figure", "ours", "theirs", "ours / theirs", "unit", box=None)
     with _could_not_run():

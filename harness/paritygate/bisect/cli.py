@@ -12,10 +12,10 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from paritygate import policy as policies
 from paritygate.bench.pairs import BenchError, git
 from paritygate.bisect.search import Found, State, Trial, search
 from paritygate.bisect.trial import Request, ask, judged
+from paritygate.command_line import Root, policy_at, refused
 from paritygate.explain import show
 from paritygate.policy import GoldenClaim, Policy
 from paritygate.triage import layers
@@ -23,11 +23,6 @@ from paritygate.triage.triage import TAPPED_TOKENS
 from paritygate.verdict import Exit
 
 console = Console()
-
-
-def _stop(what: str, code: Exit) -> typer.Exit:
-    Console(stderr=True).print(what, markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(code)
 
 
 def _say(line: str) -> None:
@@ -58,7 +53,7 @@ def _arm(policy: Policy, wanted: str) -> str:
     claimed = [arm for c in policy.claims.values() if isinstance(c, GoldenClaim) for arm in c.arms]
     arm = wanted or next(iter([*claimed, *policy.arms]), "")
     if arm not in policy.arms:
-        raise _stop(f"no arm is named {arm!r}: there are {', '.join(policy.arms)}", Exit.USAGE)
+        raise refused(f"no arm is named {arm!r}: there are {', '.join(policy.arms)}")
     return arm
 
 
@@ -68,20 +63,16 @@ def bisect(
     bad: Annotated[str, typer.Option(help="One at which it is wrong.")] = "HEAD",
     arm: Annotated[str, typer.Option(help="The first of the golden claims unless given.")] = "",
     build: Annotated[str, typer.Option(help="A command to run in each tree first.")] = "",
-    root: Annotated[
-        Path, typer.Option(help="The repository under test.", file_okay=False, exists=True)
-    ] = Path(),
+    root: Root = Path(),
 ) -> None:
     """Find the commit from which on an arm says something else. Exit: 0 found, 4 not narrowed down to one."""
     root = root.resolve()
     # A search that is told to end removes its worktree, as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    policy = policy_at(root)
     try:
-        policy = policies.load(root)
         if case not in policy.all_cases(root):
-            raise _stop(
-                f"no case is named {case!r}: there are {', '.join(policy.all_cases(root))}", Exit.USAGE
-            )
+            raise refused(f"no case is named {case!r}: there are {', '.join(policy.all_cases(root))}")
         recorded = case in {one.name for one in policy.golden_cases(root)}
         request = Request(root=str(root), case=case, arm=_arm(policy, arm), recorded=recorded)
         commits = _commits(root, good, bad)
@@ -89,10 +80,10 @@ def bisect(
             raise BenchError(f"there is no commit after {good} up to {bad}")
         found = _found(root, request, git(root, "rev-parse", f"{good}^{{commit}}"), commits, build)
         _tell(root, found, request, build)
-    except (policies.PolicyError, BenchError) as error:
-        raise _stop(str(error), Exit.USAGE) from None
+    except BenchError as error:
+        raise refused(str(error)) from None
     except KeyboardInterrupt:
-        raise _stop("interrupted: no commit was found", Exit.INCONCLUSIVE) from None
+        raise refused("interrupted: no commit was found", Exit.INCONCLUSIVE) from None
     raise typer.Exit(Exit.PASS if len(found.candidates) == 1 else Exit.INCONCLUSIVE)
 
 
@@ -102,7 +93,7 @@ def _found(root: Path, request: Request, good: str, commits: list[str], build: s
     _say(f"{start.state:7} {_subject(root, good)}: {start.said}")
     if start.state is not State.GOOD:
         code = Exit.COULD_NOT_RUN if start.state is State.SKIPPED else Exit.USAGE
-        raise _stop(f"the good revision is not good, name another with --good: {start.said}", code)
+        raise refused(f"the good revision is not good, name another with --good: {start.said}", code)
     if not request.recorded:
         _say("        the case has no golden: what this revision says is the reference")
         request = msgspec.structs.replace(request, reference=first.stream)
@@ -118,7 +109,7 @@ def _found(root: Path, request: Request, good: str, commits: list[str], build: s
         what = "is not bad (changes that are not committed do not count)"
         if last.state is State.SKIPPED:
             what = "cannot be judged"
-        raise _stop(f"the bad revision {what}: {last.said}", code)
+        raise refused(f"the bad revision {what}: {last.said}", code)
     return search(good, commits, last, judge)
 
 

@@ -9,16 +9,11 @@ import typer
 from rich.console import Console
 
 from paritygate.arms.base import ArmError
+from paritygate.command_line import refused
 from paritygate.conformance.suite import CHECKS, conformance
 from paritygate.verdict import Exit
 
 console = Console()
-errors = Console(stderr=True)
-
-
-def _stop(what: str) -> typer.Exit:
-    errors.print(what, markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(Exit.USAGE)
 
 
 def read_options(given: list[str]) -> dict[str, Any]:
@@ -46,7 +41,7 @@ def conformance_command(
     """Check that an adapter keeps the protocol of arms. Exit: 0 it does, 1 it does not, 3 the engine cannot be run."""
     for name in only or ():
         if name not in CHECKS:
-            raise _stop(f"no check {name!r}: there are {', '.join(CHECKS)}")
+            raise refused(f"no check {name!r}: there are {', '.join(CHECKS)}")
     findings = []
     try:
         options = read_options(option or [])
@@ -55,7 +50,7 @@ def conformance_command(
             console.print("[green]held  [/]" if found.held else "[bold red]broken[/]", end=" ")
             console.print(f"{found.check:13} {found.what}", markup=False, highlight=False, soft_wrap=True)
     except (ArmError, ValueError) as error:
-        raise _stop(str(error)) from None
+        raise refused(str(error)) from None
     broken = [found for found in findings if not found.held]
     console.print(f"{len(findings) - len(broken)} of {len(findings)} checks held", highlight=False)
     if broken and all(found.setup for found in broken):

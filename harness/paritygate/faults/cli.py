@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from paritygate import policy as policies
+from paritygate.command_line import Root, policy_at, refused
 from paritygate.faults.catalogue import Fault, load_catalogue
 from paritygate.faults.markdown import markdown
 from paritygate.faults.matrix import Matrix, fault_of, trials
@@ -25,16 +26,11 @@ console = Console()
 STYLES = {"caught": "green", "survived": "red", "dead": "magenta", "not applicable": "dim"}
 
 
-def _stop(what: str, code: Exit) -> typer.Exit:
-    Console(stderr=True).print(what, markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(code)
-
-
 def _chosen(every: tuple[Fault, ...], only: list[str]) -> tuple[Fault, ...]:
     known = {fault.id: fault for fault in every}
     for name in only:
         if name not in known:
-            raise _stop(f"no fault is called {name!r}: there are {', '.join(known)}", Exit.USAGE)
+            raise refused(f"no fault is called {name!r}: there are {', '.join(known)}")
     return tuple(known[name] for name in only) if only else every
 
 
@@ -59,19 +55,17 @@ def faults(
     to_markdown: Annotated[
         Path | None, typer.Option("--markdown", help="Write the matrix as a page of documentation.")
     ] = None,
-    root: Annotated[
-        Path, typer.Option(help="The repository under test.", file_okay=False, exists=True)
-    ] = Path(),
+    root: Root = Path(),
 ) -> None:
     """Plant known defects one at a time, in a copy, and show which gate goes red and whether it names them.
 
     Exit: 0 every fault is caught, or explained; 1 one is not, or the clean engine is red; 2 usage; 4 interrupted.
     """
+    policy = policy_at(root)
     try:
-        policy = policies.load(root)
         every = load_catalogue(root, policy.faults.catalogue)
     except policies.PolicyError as error:
-        raise _stop(str(error), Exit.USAGE) from None
+        raise refused(str(error)) from None
     chosen = _chosen(every, only or [])
     if list_only:
         for fault in chosen:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from paritygate import policy as policies
 from paritygate.case import Case
+from paritygate.command_line import Root, policy_at, refused
 from paritygate.gates import golden as gate
 from paritygate.golden.layers import REFERENCE, layer_of
 from paritygate.golden.oracles import OracleError
@@ -26,9 +27,7 @@ from paritygate.verdict import Check, Exit, Outcome, exit_code
 
 app = typer.Typer(help="Record, review and replay goldens.", no_args_is_help=True)
 console = Console()
-errors = Console(stderr=True)
 
-Root = Annotated[Path, typer.Option(help="The repository under test.", file_okay=False, exists=True)]
 Names = Annotated[list[str] | None, typer.Argument(help="Cases; all of them unless given.")]
 Layer = Annotated[
     str,
@@ -38,20 +37,10 @@ Layer = Annotated[
 ]
 
 
-def _stop(what: str, code: Exit) -> typer.Exit:
-    errors.print(what, markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(code)
-
-
 def _opened(root: Path) -> tuple[Policy, Store, tuple[Case, ...]]:
-    try:
-        policy = policies.load(root)
-    except policies.PolicyError as error:
-        raise _stop(str(error), Exit.USAGE) from None
+    policy = policy_at(root)
     if "goldens" not in policy.tables:
-        raise _stop(
-            f"{policies.POLICY_FILE} has no [goldens] table: add one that names their directory", Exit.USAGE
-        )
+        raise refused(f"{policies.POLICY_FILE} has no [goldens] table: add one that names their directory")
     return policy, Store(root / policy.goldens.directory), policy.golden_cases(root)
 
 
@@ -59,12 +48,12 @@ def _chosen(names: list[str] | None, cases: tuple[Case, ...]) -> list[Case]:
     known = {case.name: case for case in cases}
     for name in names or ():
         if name not in known:
-            raise _stop(f"no case is named {name!r}: there are {', '.join(known)}", Exit.USAGE)
+            raise refused(f"no case is named {name!r}: there are {', '.join(known)}")
     return [known[name] for name in names] if names else list(cases)
 
 
 def _refused(error: GoldenError) -> typer.Exit:
-    return _stop(str(error), Exit.COULD_NOT_RUN if isinstance(error, NotWritten) else Exit.USAGE)
+    return refused(str(error), Exit.COULD_NOT_RUN if isinstance(error, NotWritten) else Exit.USAGE)
 
 
 def _waiting(store: Store, names: list[str] | None, layer: str) -> list[tuple[str, str]]:
@@ -79,7 +68,7 @@ def _waiting(store: Store, names: list[str] | None, layer: str) -> list[tuple[st
     except GoldenError as error:
         raise _refused(error) from None
     if not found:
-        raise _stop("nothing is pending: record first", Exit.USAGE)
+        raise refused("nothing is pending: record first")
     return found
 
 
@@ -115,7 +104,7 @@ def record_command(
     chosen = _chosen(names, cases)
     path = checkpoint or root / policy.checkpoint.location
     if not (path.is_file() or (path / "config.json").is_file()):
-        raise _stop(
+        raise refused(
             f"{path} is no .gguf file and no Hugging Face directory: say where the weights lie with --checkpoint PATH",
             Exit.USAGE,
         )
@@ -127,7 +116,7 @@ def record_command(
     except GoldenError as error:
         raise _refused(error) from None
     except OracleError as error:
-        raise _stop(f"nothing was written: {error}", Exit.COULD_NOT_RUN) from None
+        raise refused(f"nothing was written: {error}", Exit.COULD_NOT_RUN) from None
     for result in results:
         if result.path is None:
             console.print(f"[yellow]not admitted[/] {result.case}: {result.why_not}", highlight=False)
@@ -192,7 +181,7 @@ def review_command(names: Names = None, layer: Layer = "", root: Root = Path()) 
     except GoldenError as error:
         raise _refused(error) from None
     except KeyboardInterrupt:
-        raise _stop("interrupted: what was not decided is still pending", Exit.INCONCLUSIVE) from None
+        raise refused("interrupted: what was not decided is still pending", Exit.INCONCLUSIVE) from None
     console.print(
         f"{len(told.accepted)} accepted, {len(told.rejected)} rejected, {len(told.left)} still pending",
         highlight=False,
@@ -236,7 +225,7 @@ def replay(
     chosen = tuple(case.name for case in _chosen(names, cases))
     unknown = [name for name in arm or () if name not in policy.arms]
     if unknown:
-        raise _stop(f"no arm is named {unknown[0]!r}: there are {', '.join(policy.arms)}", Exit.USAGE)
+        raise refused(f"no arm is named {unknown[0]!r}: there are {', '.join(policy.arms)}")
     claims = {
         name: msgspec.structs.replace(claim, cases=chosen, arms=tuple(arm or claim.arms))
         for name, claim in policy.claims.items()

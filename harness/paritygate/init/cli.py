@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.prompt import Prompt
 
 from paritygate.arms.dialects import DialectName
+from paritygate.command_line import refused
 from paritygate.init.draft import ENGINES, PROMPTS, draft
 from paritygate.policy import POLICY_FILE, PolicyError, load
-from paritygate.verdict import Exit
 
 console = Console()
-errors = Console(stderr=True)
 
 QUESTIONS = {
     "url": ("Where does it listen?", "http://127.0.0.1:8000"),
@@ -30,22 +29,17 @@ COMMANDS = {
 }
 
 
-def _stop(what: str) -> typer.Exit:
-    errors.print(what, markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(Exit.USAGE)
-
-
 def _answer(question: str, given: str | None, default: str | None, *, yes: bool, option: str) -> str:
     """What an option says; else the default, where nothing may be asked; else what the person types."""
     if given is not None:
         return given
     if yes:
         if default is None:
-            raise _stop(f"{option} is missing: with --yes nothing is asked")
+            raise refused(f"{option} is missing: with --yes nothing is asked")
         return default
     told = Prompt.ask(question, default=default, console=console)
     if not told and default is None:
-        raise _stop(f"{option} is empty: the policy needs it")
+        raise refused(f"{option} is empty: the policy needs it")
     return told or ""
 
 
@@ -56,13 +50,13 @@ def _options(engine: str, given: dict[str, str | None], *, yes: bool) -> dict[st
         if name == "command":
             words = shlex.split(_answer(COMMANDS[engine], given[name], None, yes=yes, option=option))
             if not words:
-                raise _stop("--command is empty: say what is started")
+                raise refused("--command is empty: say what is started")
             options[name] = words
             continue
         question, default = QUESTIONS[name]
         told = _answer(question, given[name], default, yes=yes, option=option)
         if name == "dialect" and told not in get_args(DialectName):
-            raise _stop(f"no dialect {told!r}: there are {', '.join(get_args(DialectName))}")
+            raise refused(f"no dialect {told!r}: there are {', '.join(get_args(DialectName))}")
         if told:
             options[name] = told
     return options
@@ -99,13 +93,13 @@ def init_command(
     """Write a first paritygate.toml by asking. An existing one is never touched."""
     path = root / POLICY_FILE
     if path.exists():
-        raise _stop(f"{path} exists already: edit it, or choose another --root")
+        raise refused(f"{path} exists already: edit it, or choose another --root")
     if engine is None and not yes:
         for key, one in ENGINES.items():
             console.print(f"  {key:14} {one.what}", markup=False, highlight=False)
     chosen = _answer("Which engine?", engine, "url", yes=yes, option="--engine")
     if chosen not in ENGINES:
-        raise _stop(f"no engine {chosen!r}: there are {', '.join(ENGINES)}")
+        raise refused(f"no engine {chosen!r}: there are {', '.join(ENGINES)}")
     known = ENGINES[chosen]
     where = ""
     if known.model:
@@ -119,7 +113,7 @@ def init_command(
     }
     for option, value in given.items():
         if value is not None and option not in known.asks:
-            raise _stop(f"--{option.replace('_', '-')} says nothing about engine {chosen!r}: leave it out")
+            raise refused(f"--{option.replace('_', '-')} says nothing about engine {chosen!r}: leave it out")
     options = _options(chosen, given, yes=yes)
     called = name or Path(where).stem or options.get("served_model") or "model"
     text = draft(
@@ -135,7 +129,7 @@ def init_command(
             file.write(text)
         policy = load(root)
     except (OSError, PolicyError) as error:
-        raise _stop(f"{path}: {error}") from None
+        raise refused(f"{path}: {error}") from None
     arms = " and ".join(policy.arms)
     console.print(
         f"wrote {path}: {arms}, {len(policy.cases)} cases, 1 claim", highlight=False, soft_wrap=True

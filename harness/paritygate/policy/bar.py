@@ -41,8 +41,11 @@ def _git(root: Path, *words: str) -> bytes:
 
 
 @contextmanager
-def bar_of(root: Path, revision: str) -> Iterator[Bar]:
-    """The bar of a commit, while inside. Raises PolicyError where the commit, or a policy in it, is not there."""
+def bar_of(root: Path, revision: str, head: Policy) -> Iterator[Bar]:
+    """The bar of a commit for a change whose own policy is `head`, while inside.
+
+    Raises PolicyError where the commit, or a policy in it, is not there.
+    """
     try:
         commit = _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
     except PolicyError as error:
@@ -63,7 +66,7 @@ def bar_of(root: Path, revision: str) -> Iterator[Bar]:
             policy.goldens,
             directory=str(base_root / policy.goldens.directory) if policy.goldens.directory else "",
         )
-        edited = _edited(load(root), policy, root, base_root)
+        edited = _edited(head, policy, root, base_root)
         yield Bar(
             revision=commit.decode().strip()[:10],
             policy=msgspec.structs.replace(policy, goldens=goldens),

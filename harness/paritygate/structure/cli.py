@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from paritygate import policy as policies
+from paritygate.command_line import Root, policy_at, refused
 from paritygate.golden.store import GoldenError, refuse_under_ci
 from paritygate.structure import baseline
 from paritygate.structure.callgraph import CallGraph
@@ -17,16 +17,6 @@ from paritygate.structure.source import SourceError, Tree
 from paritygate.verdict import Exit, Outcome, exit_code
 
 app = typer.Typer(help="Rules over source code.", invoke_without_command=True, no_args_is_help=False)
-
-Root = Annotated[Path, typer.Option(help="The repository under test.", file_okay=False, exists=True)]
-
-
-def _policy(root: Path) -> policies.Policy:
-    try:
-        return policies.load(root)
-    except policies.PolicyError as error:
-        Console(stderr=True).print(str(error), markup=False, highlight=False)
-        raise typer.Exit(Exit.USAGE) from None
 
 
 @app.callback()
@@ -39,11 +29,10 @@ def rules(
     if context.invoked_subcommand:
         return
     console = Console()
-    policy = _policy(root)
+    policy = policy_at(root)
     chosen = tuple(rule for rule in policy.structure.rules if only in rule.name)
     if only and not chosen:
-        Console(stderr=True).print(f"no structure rule's name holds {only!r}", markup=False)
-        raise typer.Exit(Exit.USAGE)
+        raise refused(f"no structure rule's name holds {only!r}")
     checks = []
     structure = type(policy.structure)(policy.structure.roots, policy.structure.exclude, chosen)
     for result in check(structure, root, lambda line: console.print(line, style="dim", markup=False)):
@@ -69,15 +58,14 @@ def freeze(
     reason: Annotated[str, typer.Option(help="Why they are let in.")] = "",
 ) -> None:
     """Write a rule's baseline: what is gone leaves it. What is new enters a baseline only with --grow --reason."""
-    errors = Console(stderr=True, soft_wrap=True)
-    found = next((item for item in _policy(root).structure.rules if item.name == rule), None)
+    structure = policy_at(root).structure
+    found = next((item for item in structure.rules if item.name == rule), None)
     if found is None or not found.baseline:
         why = "has no `baseline`" if found else "is not there"
-        errors.print(f"structure rule {rule!r} {why}", markup=False, highlight=False)
-        raise typer.Exit(Exit.USAGE)
+        raise refused(f"structure rule {rule!r} {why}")
     try:
         refuse_under_ci("freeze violations")
-        tree = Tree.read(root, _policy(root).structure)
+        tree = Tree.read(root, structure)
         path = root / found.baseline
         old = baseline.read(path.read_text(encoding="utf-8"), at=found.baseline) if path.exists() else None
         violations = evaluate(found, Source(tree)).violations
@@ -90,11 +78,9 @@ def freeze(
         else:
             path.unlink(missing_ok=True)
     except (GoldenError, baseline.BaselineError) as error:
-        errors.print(str(error), markup=False, highlight=False)
-        raise typer.Exit(Exit.USAGE) from None
+        raise refused(str(error)) from None
     except (SourceError, OSError) as error:
-        errors.print(str(error), markup=False, highlight=False)
-        raise typer.Exit(Exit.COULD_NOT_RUN) from None
+        raise refused(str(error), Exit.COULD_NOT_RUN) from None
     before = "none" if old is None else str(len(old))
     done = f"{found.baseline}: {len(lines)} frozen violations (before: {before})"
     if not lines:
@@ -109,12 +95,11 @@ def unresolved(
 ) -> None:
     """List the calls that no name leads to: tables, values, strings. Rules cannot see through them."""
     console = Console()
-    policy = _policy(root)
+    policy = policy_at(root)
     try:
         graph = CallGraph(Tree.read(root, policy.structure))
     except SourceError as error:
-        Console(stderr=True).print(str(error), markup=False)
-        raise typer.Exit(Exit.COULD_NOT_RUN) from None
+        raise refused(str(error), Exit.COULD_NOT_RUN) from None
     for use in sorted(graph.dynamic(), key=lambda use: (use.path, use.line)):
         if use.path.startswith(under):
             where = f"{use.path}:{use.line} {use.caller} calls {use.target}"
