@@ -14,17 +14,12 @@ from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.replies import check_of, could_not_run
 from paritygate.gates.run import PARITY
 from paritygate.policy import CacheClaim, Claim, GoldenClaim, HistoryClaim, Policy
+from paritygate.policy.claims import CACHE_SCENARIOS, cache_scenario
 from paritygate.policy.needs import named_cases
 from paritygate.triage.settings import TriagePolicy
 from paritygate.verdict import Check
 
 Progress = Callable[[str], None]
-# How the cache gate names what it makes of a case, by the claim's key.
-SCENARIOS = {
-    "repeat": "", "turns": "-next-turn", "shorter_after_longer": "-shorter-after-longer", "changed_end": "-changed-end",
-}  # fmt: skip
-
-
 # Gates whose claims are played whole on one arm: a row of a batch needs the rows beside it.
 ROWS = ("batch", "abort", "bound")
 
@@ -39,10 +34,10 @@ def _bounded(case: Case, token_ids: tuple[int, ...], max_tokens: int | None) -> 
 
 
 def _of_cache(claim: CacheClaim, scenario: str) -> tuple[CacheClaim, str] | None:
-    for key, suffix in SCENARIOS.items():
+    for key in CACHE_SCENARIOS:
         for case in getattr(claim, key):
-            if scenario == f"{case}{suffix}":
-                narrowed = dict.fromkeys(SCENARIOS, ()) | {key: (case,)}
+            if scenario == cache_scenario(key, case):
+                narrowed = dict.fromkeys(CACHE_SCENARIOS, ()) | {key: (case,)}
                 return msgspec.structs.replace(claim, **narrowed), case
     return None
 

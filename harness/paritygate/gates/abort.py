@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 from paritygate.arms.base import Arm
 from paritygate.case import Case
 from paritygate.compare.comparison import Comparison
 from paritygate.compare.identity import compare
-from paritygate.gates.arm_pool import ArmPool, pool_of
-from paritygate.gates.lanes import side_by_side
+from paritygate.gates.arm_pool import ArmPool
+from paritygate.gates.claims import every_arm
 from paritygate.gates.replies import judged
 from paritygate.policy import AbortClaim, Policy
 from paritygate.verdict import Check, Verdict
@@ -65,8 +64,4 @@ def run(
             GATE, f"abort/{name}/{arm}/{case.name}", arm, pool, lambda it: judge(it, claim, case, floor)
         )
 
-    claims = {name: claim for name, claim in policy.claims.items() if isinstance(claim, AbortClaim)}
-    with pool_of(policy, arms) as pool:
-        yield from side_by_side(
-            [partial(checks, name, claim, arm, pool) for name, claim in claims.items() for arm in claim.arms]
-        )
+    yield from every_arm(policy, AbortClaim, arms, checks)

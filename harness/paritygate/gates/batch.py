@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,8 +15,8 @@ from paritygate.compare.comparison import Comparison
 from paritygate.compare.context import read_tokens, too_short
 from paritygate.compare.identity import EXECUTION, SETTINGS, compare
 from paritygate.compare.logprobs import logprob_distance
-from paritygate.gates.arm_pool import ArmPool, pool_of
-from paritygate.gates.lanes import side_by_side
+from paritygate.gates.arm_pool import ArmPool
+from paritygate.gates.claims import every_arm
 from paritygate.gates.replies import REPEATS, check_of, could_not_run, unless_unsteady
 from paritygate.policy import BatchClaim, Policy
 from paritygate.stream import Stream
@@ -168,21 +167,8 @@ def run(
 ) -> Iterator[Check]:
     """Every batch claim, its arms side by side."""
     every = policy.all_cases(root)
-    claims = {name: claim for name, claim in policy.claims.items() if isinstance(claim, BatchClaim)}
-    with pool_of(policy, arms) as pool:
-        yield from side_by_side(
-            [
-                partial(
-                    _checks,
-                    name,
-                    claim,
-                    arm,
-                    tuple(every[case] for case in claim.cases),
-                    policy,
-                    pool,
-                    progress,
-                )
-                for name, claim in claims.items()
-                for arm in claim.arms
-            ]
-        )
+
+    def checks(name: str, claim: BatchClaim, arm: str, pool: ArmPool) -> Iterator[Check]:
+        return _checks(name, claim, arm, tuple(every[case] for case in claim.cases), policy, pool, progress)
+
+    yield from every_arm(policy, BatchClaim, arms, checks)

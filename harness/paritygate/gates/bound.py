@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from paritygate.arms.base import Arm
 from paritygate.case import Case
 from paritygate.compare.comparison import Comparison
-from paritygate.gates.arm_pool import ArmPool, pool_of
-from paritygate.gates.lanes import side_by_side
+from paritygate.gates.arm_pool import ArmPool
+from paritygate.gates.claims import every_arm
 from paritygate.gates.replies import judged
 from paritygate.policy import BoundClaim, Policy
 from paritygate.verdict import Check, Verdict
@@ -56,8 +55,4 @@ def run(
             GATE, f"bound/{name}/{arm}/limit", arm, pool, lambda it: judge(it, cases, claim.limit_bytes)
         )
 
-    claims = {name: claim for name, claim in policy.claims.items() if isinstance(claim, BoundClaim)}
-    with pool_of(policy, arms) as pool:
-        yield from side_by_side(
-            [partial(checks, name, claim, arm, pool) for name, claim in claims.items() for arm in claim.arms]
-        )
+    yield from every_arm(policy, BoundClaim, arms, checks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,10 +15,11 @@ from paritygate.compare.comparison import Comparison
 from paritygate.compare.context import too_short
 from paritygate.compare.identity import EXECUTION, SETTINGS, compare
 from paritygate.compare.reuse import partition_fault, reused, too_far
-from paritygate.gates.arm_pool import ArmPool, pool_of
-from paritygate.gates.lanes import side_by_side
+from paritygate.gates.arm_pool import ArmPool
+from paritygate.gates.claims import every_arm
 from paritygate.gates.replies import REPEATS, check_of, could_not_run, unsteady
 from paritygate.policy import CacheClaim, Policy
+from paritygate.policy.claims import cache_scenario
 from paritygate.stream import Stream
 from paritygate.triage.divergence import Divergence
 from paritygate.triage.triage import Triage
@@ -68,19 +68,24 @@ def _cut(case: Case, claim: CacheClaim, arm: Arm) -> Case:
 def scenarios(claim: CacheClaim, cases: dict[str, Case], arm: Arm) -> Iterator[Scenario]:
     """What the claim asks of an arm."""
     for name in claim.repeat:
-        yield Scenario(name, _bounded(cases[name], claim.max_tokens), None, ("hit", "second-hit"))
+        yield Scenario(
+            cache_scenario("repeat", name),
+            _bounded(cases[name], claim.max_tokens),
+            None,
+            ("hit", "second-hit"),
+        )
     for name in claim.turns:
         case = _bounded(cases[name], claim.max_tokens)
-        yield Scenario(f"{name}-next-turn", case, _before_last_turn(case), ("hit",))
+        yield Scenario(cache_scenario("turns", name), case, _before_last_turn(case), ("hit",))
     for name in claim.shorter_after_longer:
         longer, shorter = _bounded(cases[name], claim.max_tokens), _cut(cases[name], claim, arm)
-        yield Scenario(f"{name}-shorter-after-longer", shorter, longer, ("hit",))
+        yield Scenario(cache_scenario("shorter_after_longer", name), shorter, longer, ("hit",))
     for name in claim.changed_end:
         cut = _cut(cases[name], claim, arm)
         tokens = cut.prompt_token_ids or ()
         other = next(token for token in tokens if token != tokens[-2])
         changed = cut.with_token_ids((*tokens[:-2], other, tokens[-1]), name=f"{name}-changed")
-        yield Scenario(f"{name}-changed-end", changed, cut, ("hit",))
+        yield Scenario(cache_scenario("changed_end", name), changed, cut, ("hit",))
 
 
 def _played(arm: Arm, scenario: Scenario) -> tuple[Stream, Stream, list[Stream]]:
@@ -205,12 +210,8 @@ def run(
 ) -> Iterator[Check]:
     """Every cache claim, its arms side by side."""
     cases = policy.all_cases(root)
-    claims = {name: claim for name, claim in policy.claims.items() if isinstance(claim, CacheClaim)}
-    with pool_of(policy, arms) as pool:
-        yield from side_by_side(
-            [
-                partial(_checks, name, claim, arm, cases, policy, pool, progress)
-                for name, claim in claims.items()
-                for arm in claim.arms
-            ]
-        )
+
+    def checks(name: str, claim: CacheClaim, arm: str, pool: ArmPool) -> Iterator[Check]:
+        return _checks(name, claim, arm, cases, policy, pool, progress)
+
+    yield from every_arm(policy, CacheClaim, arms, checks)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 from paritygate.arms.base import ArmError
 from paritygate.case import Case
 from paritygate.compare.history import follow
-from paritygate.gates.arm_pool import ArmPool, pool_of
-from paritygate.gates.lanes import side_by_side
+from paritygate.gates.arm_pool import ArmPool
+from paritygate.gates.claims import every_arm
 from paritygate.gates.replies import check_of, could_not_run
 from paritygate.policy import HistoryClaim, Policy
 from paritygate.verdict import Check, Outcome, Verdict
@@ -48,12 +47,8 @@ def run(
 ) -> Iterator[Check]:
     """Every history claim, its arms side by side."""
     every = policy.all_cases(root)
-    claims = [claim for claim in policy.claims.values() if isinstance(claim, HistoryClaim)]
-    with pool_of(policy, arms) as pool:
-        yield from side_by_side(
-            [
-                partial(_checks, arm, [every[case] for case in claim.cases], policy, pool, progress)
-                for claim in claims
-                for arm in claim.arms
-            ]
-        )
+
+    def checks(name: str, claim: HistoryClaim, arm: str, pool: ArmPool) -> Iterator[Check]:
+        return _checks(arm, [every[case] for case in claim.cases], policy, pool, progress)
+
+    yield from every_arm(policy, HistoryClaim, arms, checks)

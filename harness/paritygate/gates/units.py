@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -19,7 +21,8 @@ from paritygate.policy import (
     IdentityClaim,
     Policy,
 )
-from paritygate.policy.needs import envelope_of
+from paritygate.policy.claims import CACHE_SCENARIOS, cache_scenario
+from paritygate.policy.needs import envelope_of, named_cases
 from paritygate.verdict import Check
 
 # What timing in pairs of processes weighs beside an answer, where work is shared out.
@@ -81,92 +84,65 @@ def _history(claims: dict[str, Claim], every: tuple[str, ...]) -> list[Unit]:
     return _by_arm("history", claims, (), ())
 
 
-def _identity(claims: dict[str, Claim], every: tuple[str, ...]) -> list[Unit]:
+def _identity(claim: IdentityClaim) -> list[str]:
+    return [f"{arm}/{case}" for arm in claim.arms[1:] for case in claim.cases]
+
+
+def _cache(claim: CacheClaim) -> list[str]:
+    # A case that is repeated is asked for a hit and a second one.
+    return [
+        f"{cache_scenario(key, case)}{part}"
+        for key in CACHE_SCENARIOS
+        for case in getattr(claim, key)
+        for part in (("/hit", "/second-hit") if key == "repeat" else ("",))
+    ]
+
+
+def _whole(
+    gate: str,
+    shows: Callable[[Any], Sequence[str]],
+    answers: Callable[[Any], int],
+    claims: dict[str, Claim],
+    every: tuple[str, ...],
+) -> list[Unit]:
+    """A unit for each claim, whose arms are held against each other."""
     units = []
     for claim_name, claim in claims.items():
-        assert isinstance(claim, IdentityClaim)
-        name = f"identity/{claim_name}"
-        expected = tuple(f"{name}/{arm}/{case}" for arm in claim.arms[1:] for case in claim.cases)
-        answers = len(claim.arms) * len(claim.cases)
-        units.append(Unit(name, "identity", (claim_name,), claim.arms, claim.cases, expected, answers))
+        name = f"{gate}/{claim_name}"
+        expected = tuple(f"{name}/{part}" for part in shows(claim))
+        cases = tuple(dict.fromkeys(named_cases(claim)))
+        units.append(Unit(name, gate, (claim_name,), claim.arms, cases, expected, answers(claim)))
     return units
 
 
-def _envelope(claims: dict[str, Claim], every: tuple[str, ...]) -> list[Unit]:
+def _each_arm(
+    gate: str,
+    shows: Callable[[Any], Sequence[str]],
+    answers: Callable[[Any], int],
+    claims: dict[str, Claim],
+    every: tuple[str, ...],
+) -> list[Unit]:
+    """A unit for each arm of each claim."""
     units = []
     for claim_name, claim in claims.items():
-        assert isinstance(claim, EnvelopeClaim)
-        name = f"envelope/{claim_name}"
-        expected = tuple(f"{name}/{case}" for case in claim.cases)
-        units.append(
-            Unit(name, "envelope", (claim_name,), claim.arms, claim.cases, expected, 2 * len(claim.cases))
-        )
-    return units
-
-
-def _cache(claims: dict[str, Claim], every: tuple[str, ...]) -> list[Unit]:
-    units = []
-    for claim_name, claim in claims.items():
-        assert isinstance(claim, CacheClaim)
-        scenarios = (
-            *((case, f"{case}/{hit}") for case in claim.repeat for hit in ("hit", "second-hit")),
-            *((case, f"{case}-next-turn") for case in claim.turns),
-            *((case, f"{case}-shorter-after-longer") for case in claim.shorter_after_longer),
-            *((case, f"{case}-changed-end") for case in claim.changed_end),
-        )
-        cases = tuple(dict.fromkeys(case for case, _ in scenarios))
         for arm in claim.arms:
-            name = f"cache/{claim_name}/{arm}"
-            expected = tuple(f"{name}/{scenario}" for _, scenario in scenarios)
-            units.append(Unit(name, "cache", (claim_name,), (arm,), cases, expected, 3 * len(scenarios)))
+            name = f"{gate}/{claim_name}/{arm}"
+            expected = tuple(f"{name}/{part}" for part in shows(claim))
+            cases = tuple(dict.fromkeys(named_cases(claim)))
+            units.append(Unit(name, gate, (claim_name,), (arm,), cases, expected, answers(claim)))
     return units
 
 
-def _batch(claims: dict[str, Claim], every: tuple[str, ...]) -> list[Unit]:
-    units = []
-    for claim_name, claim in claims.items():
-        assert isinstance(claim, BatchClaim)
-        for arm in claim.arms:
-            name = f"batch/{claim_name}/{arm}"
-            expected = tuple(f"{name}/{case}" for case in claim.cases)
-            units.append(
-                Unit(name, "batch", (claim_name,), (arm,), claim.cases, expected, 2 * len(claim.cases))
-            )
-    return units
-
-
-def _abort(claims: dict[str, Claim], every: tuple[str, ...]) -> list[Unit]:
-    units = []
-    for claim_name, claim in claims.items():
-        assert isinstance(claim, AbortClaim)
-        for arm in claim.arms:
-            name = f"abort/{claim_name}/{arm}"
-            expected = (f"{name}/{claim.case}",)
-            units.append(Unit(name, "abort", (claim_name,), (arm,), (claim.case,), expected, claim.times))
-    return units
-
-
-def _bound(claims: dict[str, Claim], every: tuple[str, ...]) -> list[Unit]:
-    units = []
-    for claim_name, claim in claims.items():
-        assert isinstance(claim, BoundClaim)
-        for arm in claim.arms:
-            name = f"bound/{claim_name}/{arm}"
-            units.append(
-                Unit(name, "bound", (claim_name,), (arm,), claim.cases, (f"{name}/limit",), len(claim.cases))
-            )
-    return units
-
-
-KINDS = {
+# By gate: the kind of its claims, and what makes their units; a check's name begins with its unit's.
+KINDS: dict[str, tuple[type[Claim], Callable[[dict[str, Claim], tuple[str, ...]], list[Unit]]]] = {
     "golden": (GoldenClaim, _golden),
-    "identity": (IdentityClaim, _identity),
-    "cache": (CacheClaim, _cache),
-    "envelope": (EnvelopeClaim, _envelope),
+    "identity": (IdentityClaim, partial(_whole, "identity", _identity, lambda c: len(c.arms) * len(c.cases))),
+    "cache": (CacheClaim, partial(_each_arm, "cache", _cache, lambda c: 3 * len(_cache(c)))),
+    "envelope": (EnvelopeClaim, partial(_whole, "envelope", lambda c: c.cases, lambda c: 2 * len(c.cases))),
     "history": (HistoryClaim, _history),
-    "batch": (BatchClaim, _batch),
-    "abort": (AbortClaim, _abort),
-    "bound": (BoundClaim, _bound),
+    "batch": (BatchClaim, partial(_each_arm, "batch", lambda c: c.cases, lambda c: 2 * len(c.cases))),
+    "abort": (AbortClaim, partial(_each_arm, "abort", lambda c: (c.case,), lambda c: c.times)),
+    "bound": (BoundClaim, partial(_each_arm, "bound", lambda c: ("limit",), lambda c: len(c.cases))),
 }
 
 

@@ -49,6 +49,20 @@ class CacheClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="cache"
     max_tokens: int = 16
 
 
+# How the cache gate names what it makes of a case, by the claim's key.
+CACHE_SCENARIOS = {
+    "repeat": "{case}",
+    "turns": "{case}-next-turn",
+    "shorter_after_longer": "{case}-shorter-after-longer",
+    "changed_end": "{case}-changed-end",
+}
+
+
+def cache_scenario(key: str, case: str) -> str:
+    """The name of one scenario of a cache claim."""
+    return CACHE_SCENARIOS[key].format(case=case)
+
+
 class EnvelopeClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="envelope"):
     """Teacher-forced logits of the second arm lie within a registered envelope of the first's."""
 
