@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from paritygate.arms.base import ArmError, RowFailed
+from paritygate.arms.written_answer import chunk_ends_of
 from paritygate.stream import Position, Stream, TopToken, Usage
 
 
@@ -49,11 +50,6 @@ def stream_of(
         raise RowFailed(
             f"arm {arm}, case {case}: the row ended with {result['finish_reason']}", str(result.get("error"))
         )
-    chunk_ends: list[int] | None = None
-    if chunks is not None:
-        chunk_ends = []
-        for chunk in chunks:
-            chunk_ends.append((chunk_ends[-1] if chunk_ends else 0) + len(chunk.encode("utf-8")))
     try:
         made = Stream(
             case=case,
@@ -62,7 +58,7 @@ def stream_of(
             prompt_token_ids=tuple(result["prompt_token_ids"]),
             token_ids=tuple(result["token_ids"]),
             positions=positions_of(result["logprobs"]),
-            chunk_ends=None if chunk_ends is None else tuple(chunk_ends),
+            chunk_ends=None if chunks is None else chunk_ends_of(chunks, result["text"]),
             arrivals_ns=None if arrivals_ns is None else tuple(arrivals_ns),
             finish_reason=result["finish_reason"],
             finish_cause=result["finish_cause"],
@@ -74,7 +70,7 @@ def stream_of(
         # A value of another type, or text that is none, is found here and not by a gate.
         msgspec.convert(msgspec.to_builtins(made), Stream)
         made.text.encode("utf-8")
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ArmError(
             f"arm {arm}, case {case}: the result lacks or misspells {error}", str(result)
         ) from error

@@ -18,6 +18,7 @@ import numpy as np
 
 from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError, Capabilities
+from paritygate.arms.written_answer import refuse_beyond_sampling
 from paritygate.case import Case
 from paritygate.stream import Stream
 
@@ -180,6 +181,7 @@ class CommandArm:
         if case.prompt is None:
             raise ArmError(f"arm {self.name}, case {case.name}: this command takes a plain prompt")
         self._refuse_unsaid(case)
+        refuse_beyond_sampling(self.name, case, "this command")
         values = {
             "model": self.model,
             "prompt": case.prompt,

@@ -123,7 +123,7 @@ class HttpArm:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if case.messages is not None:
             path = "/v1/chat/completions"
-            body["messages"] = [{"role": m.role, "content": m.content} for m in case.messages]
+            body["messages"] = msgspec.to_builtins(case.messages)
         else:
             path = "/v1/completions"
             body["prompt"] = case.prompt if case.prompt_token_ids is None else list(case.prompt_token_ids)

@@ -10,14 +10,15 @@ import msgspec
 import numpy as np
 
 from paritygate.arms.base import ArmError, Capabilities, RowFailed
+from paritygate.arms.dialects import sampler_fields
 from paritygate.arms.hugging_face import checkpoint_at, versions_of, weights_hash
+from paritygate.arms.written_answer import asked_of, refuse_nothing
 from paritygate.case import Case
 from paritygate.stream import Position, Stream, TopToken, Usage
 
 CAUSES = {"eos": "Eos", "word": "StopSequence", "limit": "Length"}
 # What a case leaves open changes nothing; llama.cpp's own defaults keep the likeliest forty, and so on.
 NEUTRAL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
-NAMES = {"repetition_penalty": "repeat_penalty", "penalty_window": "repeat_last_n"}
 
 
 class LlamaCppOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,31 +135,32 @@ class LlamaCppArm:
             return case.prompt_token_ids
         if case.messages is None:
             return self._ids(case.prompt or "")
-        messages = [{"role": m.role, "content": m.content} for m in case.messages]
-        return self._ids(self._post(case.name, "/apply-template", {"messages": messages})["prompt"])
+        messages = {"messages": msgspec.to_builtins(case.messages)}
+        return self._ids(self._post(case.name, "/apply-template", messages)["prompt"])
 
     def generate(self, case: Case) -> Stream:
         if self._server is None:
             raise ArmError(f"arm {self.name} is not open")
         prompt = self._prompt(case)
-        if not prompt or case.max_tokens < 1:
-            what = "the prompt is empty" if not prompt else f"max_tokens {case.max_tokens} asks for nothing"
-            raise ArmError(f"arm {self.name}, case {case.name}: {what}")
-        given = {NAMES.get(name, name): value for name, value in case.sampler.given().items()}
-        if given.get("repeat_last_n", 0) < 0:
-            given["repeat_last_n"] = self.options.context_length
-        body = (
-            NEUTRAL | given | {"prompt": list(prompt), "n_predict": case.max_tokens, "stop": list(case.stop)}
-        )
-        # Two alternatives at least: a gap needs them, and the end-of-sequence position is told with them alone.
+        refuse_nothing(self.name, case, prompt)
+        body = NEUTRAL | sampler_fields(self.name, self._within_context(case), "llama.cpp")
+        body |= {"prompt": list(prompt), "n_predict": case.max_tokens, "stop": list(case.stop)}
         # Not streamed: an event tells the last of its tokens alone, so a character of several tokens would lose ids.
-        # Two alternatives at least: a gap needs them.
+        # Two alternatives at least: a gap needs them, and the end-of-sequence position is told with them alone.
         body |= {"n_probs": max(case.logprobs or 0, 2), "return_tokens": True, "cache_prompt": not self._cold}
         answer = self._post(case.name, "/completion", body)
         self._cold = False
         if answer.get("stop_type") not in CAUSES:
             raise ArmError(f"arm {self.name}, case {case.name}: the answer has no end", str(answer))
         return self._stream(case, prompt, answer)
+
+    def _within_context(self, case: Case) -> Case:
+        """A penalty window without end is as long as the context."""
+        sampler = case.sampler
+        if sampler.penalty_window is None or sampler.penalty_window >= 0:
+            return case
+        bounded = msgspec.structs.replace(sampler, penalty_window=self.options.context_length)
+        return msgspec.structs.replace(case, sampler=bounded)
 
     def _stream(self, case: Case, prompt: tuple[int, ...], answer: dict[str, Any]) -> Stream:
         cause, drawn = CAUSES[answer["stop_type"]], tuple(answer["tokens"])
@@ -180,8 +182,7 @@ class LlamaCppArm:
                 total_tokens=answer["tokens_evaluated"] + len(drawn),
                 cached_tokens=answer.get("timings", {}).get("cache_n"),
             ),
-            manifest=self._manifest
-            | {"sampling": case.sampler.given(), "max_tokens": case.max_tokens, "stop": list(case.stop)},
+            manifest=self._manifest | asked_of(case),
             counters={"tokens_predicted": answer.get("tokens_predicted")},
         )
 

@@ -18,9 +18,15 @@ from paritygate.arms.hugging_face import (
     weights_hash,
 )
 from paritygate.arms.mlx_lm_model import load_mlx
-from paritygate.arms.written_answer import chunk_ends_of, cut_at_stop, position_of, prompt_ids, refuse_unsaid
+from paritygate.arms.written_answer import (
+    checked_prompt,
+    cut_at_stop,
+    position_of,
+    refuse_unsaid,
+    written_stream,
+)
 from paritygate.case import Case
-from paritygate.stream import Stream, Usage
+from paritygate.stream import Stream
 
 LIBRARIES = ("mlx-lm", "mlx", "transformers", "tokenizers")
 FIELDS = (
@@ -135,12 +141,7 @@ class MlxLmArm:
         refuse_unsaid(self.name, case, "mlx-lm", FIELDS)
         if self._model is None:
             raise ArmError(f"arm {self.name} is not open")
-        prompt = prompt_ids(self._tokenizer, case)
-        if not prompt or case.max_tokens < 1:
-            what = "the prompt is empty" if not prompt else f"max_tokens {case.max_tokens} asks for nothing"
-            raise ArmError(f"arm {self.name}, case {case.name}: {what}")
-        if max(prompt) >= len(self._tokenizer) or min(prompt) < 0:
-            raise ArmError(f"arm {self.name}, case {case.name}: a prompt token is outside the vocabulary")
+        prompt = checked_prompt(self.name, case, self._tokenizer, len(self._tokenizer))
         chunks: list[str] = []
         arrivals: list[int] = []
         drawn: list[int] = []
@@ -163,25 +164,17 @@ class MlxLmArm:
             elif (cut := cut_at_stop(text, case.stop)) is not None:
                 text, cause = cut, "StopSequence"
                 break
-        ends = chunk_ends_of(chunks, text)
-        return Stream(
-            case=case.name,
-            arm=self.name,
+        return written_stream(
+            self.name,
+            case,
+            prompt=prompt,
+            token_ids=drawn,
+            positions=None if count is None else positions,
             text=text,
-            prompt_token_ids=tuple(prompt),
-            token_ids=tuple(drawn),
-            positions=None if count is None else tuple(positions),
-            chunk_ends=ends,
-            arrivals_ns=tuple(arrivals[: len(ends)]),
-            finish_reason="length" if cause == "Length" else "stop",
-            finish_cause=cause,
-            usage=Usage(
-                prompt_tokens=len(prompt),
-                completion_tokens=len(drawn),
-                total_tokens=len(prompt) + len(drawn),
-            ),
-            manifest=self._manifest
-            | {"sampling": case.sampler.given(), "max_tokens": case.max_tokens, "stop": list(case.stop)},
+            chunks=chunks,
+            arrivals=arrivals,
+            cause=cause,
+            manifest=self._manifest,
         )
 
     def _spell(self, token_id: int) -> str:

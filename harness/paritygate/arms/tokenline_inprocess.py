@@ -35,7 +35,7 @@ def parameters(case: Case) -> dict[str, Any]:
     if case.constraint is not None:
         given |= case.constraint.given()
     if case.messages is not None:
-        given["messages"] = tuple({"role": m.role, "content": m.content} for m in case.messages)
+        given["messages"] = msgspec.to_builtins(case.messages)
     return given
 
 

@@ -11,9 +11,15 @@ import numpy as np
 from paritygate.arms.base import ArmError, Capabilities
 from paritygate.arms.hugging_face import checkpoint_at, load_model, load_tokenizer, versions_of, weights_hash
 from paritygate.arms.transformers_taps import taps_of
-from paritygate.arms.written_answer import chunk_ends_of, cut_at_stop, position_of, prompt_ids, refuse_unsaid
+from paritygate.arms.written_answer import (
+    checked_prompt,
+    cut_at_stop,
+    position_of,
+    refuse_unsaid,
+    written_stream,
+)
 from paritygate.case import Case
-from paritygate.stream import Stream, Usage
+from paritygate.stream import Stream
 
 LIBRARIES = ("transformers", "torch", "tokenizers", "gguf")
 # What `generate` can be told; its repetition penalty sees prompt and answer, and no window narrows it.
@@ -113,12 +119,7 @@ class TransformersArm:
         refuse_unsaid(self.name, case, "transformers' generate", FIELDS)
         if self._model is None:
             raise ArmError(f"arm {self.name} is not open")
-        prompt = prompt_ids(self._tokenizer, case)
-        if not prompt or case.max_tokens < 1:
-            what = "the prompt is empty" if not prompt else f"max_tokens {case.max_tokens} asks for nothing"
-            raise ArmError(f"arm {self.name}, case {case.name}: {what}")
-        if max(prompt) >= self._model.config.vocab_size or min(prompt) < 0:
-            raise ArmError(f"arm {self.name}, case {case.name}: a prompt token is outside the vocabulary")
+        prompt = checked_prompt(self.name, case, self._tokenizer, self._model.config.vocab_size)
         chunks: list[str] = []
         arrivals: list[int] = []
         started = time.perf_counter_ns()
@@ -160,30 +161,22 @@ class TransformersArm:
             token_ids, cause = drawn[:-1], "Eos"
         elif (cut := cut_at_stop(text, case.stop)) is not None:
             text, cause = cut, "StopSequence"
-        ends = chunk_ends_of(chunks, text)
         count = case.logprobs
-        return Stream(
-            case=case.name,
-            arm=self.name,
+        positions = None
+        if count is not None:
+            pairs = zip(rows, drawn, strict=True)
+            positions = [position_of(row, token, count, self._spell) for row, token in pairs]
+        return written_stream(
+            self.name,
+            case,
+            prompt=prompt,
+            token_ids=token_ids,
+            positions=positions,
             text=text,
-            prompt_token_ids=tuple(prompt),
-            token_ids=tuple(token_ids),
-            positions=None
-            if count is None
-            else tuple(
-                position_of(row, token, count, self._spell) for row, token in zip(rows, drawn, strict=True)
-            ),
-            chunk_ends=ends,
-            arrivals_ns=tuple(arrivals[: len(ends)]),
-            finish_reason="length" if cause == "Length" else "stop",
-            finish_cause=cause,
-            usage=Usage(
-                prompt_tokens=len(prompt),
-                completion_tokens=len(token_ids),
-                total_tokens=len(prompt) + len(token_ids),
-            ),
-            manifest=self._manifest
-            | {"sampling": case.sampler.given(), "max_tokens": case.max_tokens, "stop": list(case.stop)},
+            chunks=chunks,
+            arrivals=arrivals,
+            cause=cause,
+            manifest=self._manifest,
         )
 
     def _spell(self, token_id: int) -> str:

@@ -5,27 +5,89 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from paritygate.arms.base import ArmError
 from paritygate.case import Case
 from paritygate.logits import log_softmax
-from paritygate.stream import Position, TopToken
+from paritygate.stream import Position, Stream, TopToken, Usage
 
 
-def refuse_unsaid(arm: str, case: Case, engine: str, supported: Iterable[str], mend: str = "") -> None:
+def refuse_unsaid(arm: str, case: Case, engine: str, supported: Iterable[str]) -> None:
     """Raises ArmError naming the first sampler field that the case sets and the engine cannot be told."""
     known = set(supported) | {"temperature"}
     for field in case.sampler.given():
         if field not in known:
             what = f"arm {arm}, case {case.name}: {engine} has no field for `{field}`"
-            raise ArmError(f"{what}: {mend or 'leave it out, or leave this arm out of the claim'}")
-    if case.constraint is not None:
-        what = f"arm {arm}, case {case.name}: {engine} is not given a constraint"
-        raise ArmError(f"{what}: {mend or 'leave this case out'}")
-    if case.ignore_eos:
-        what = f"arm {arm}, case {case.name}: {engine} is not told to go on past an end of sequence"
-        raise ArmError(f"{what}: {mend or 'leave this case out'}")
+            raise ArmError(f"{what}: leave it out, or leave this arm out of the claim")
+    refuse_beyond_sampling(arm, case, engine)
+
+
+def refuse_beyond_sampling(arm: str, case: Case, engine: str) -> None:
+    """Raises ArmError where a case asks for what few engines can be told, and this one cannot."""
+    for asked, what in (
+        (case.constraint is not None, "is not given a constraint"),
+        (case.ignore_eos, "is not told to go on past an end of sequence"),
+    ):
+        if asked:
+            raise ArmError(f"arm {arm}, case {case.name}: {engine} {what}: leave this case out")
+
+
+def refuse_nothing(arm: str, case: Case, prompt: Sequence[int]) -> None:
+    """Raises ArmError where nothing is asked: no prompt, or no token."""
+    if not prompt or case.max_tokens < 1:
+        what = "the prompt is empty" if not prompt else f"max_tokens {case.max_tokens} asks for nothing"
+        raise ArmError(f"arm {arm}, case {case.name}: {what}")
+
+
+def checked_prompt(arm: str, case: Case, tokenizer: Any, vocabulary: int) -> list[int]:
+    """The prompt's token ids. Raises ArmError where they are none, or outside the vocabulary."""
+    prompt = prompt_ids(tokenizer, case)
+    refuse_nothing(arm, case, prompt)
+    if max(prompt) >= vocabulary or min(prompt) < 0:
+        raise ArmError(f"arm {arm}, case {case.name}: a prompt token is outside the vocabulary")
+    return prompt
+
+
+def asked_of(case: Case) -> dict[str, Any]:
+    """What a manifest says of the request."""
+    return {"sampling": case.sampler.given(), "max_tokens": case.max_tokens, "stop": list(case.stop)}
+
+
+def written_stream(
+    arm: str,
+    case: Case,
+    *,
+    prompt: Sequence[int],
+    token_ids: Sequence[int],
+    positions: Sequence[Position] | None,
+    text: str,
+    chunks: Sequence[str],
+    arrivals: Sequence[int],
+    cause: str,
+    manifest: dict[str, Any],
+) -> Stream:
+    """The stream of an answer that came in pieces of text and was put together here."""
+    ends = chunk_ends_of(chunks, text)
+    return Stream(
+        case=case.name,
+        arm=arm,
+        text=text,
+        prompt_token_ids=tuple(prompt),
+        token_ids=tuple(token_ids),
+        positions=None if positions is None else tuple(positions),
+        chunk_ends=ends,
+        arrivals_ns=tuple(arrivals[: len(ends)]),
+        finish_reason="length" if cause == "Length" else "stop",
+        finish_cause=cause,
+        usage=Usage(
+            prompt_tokens=len(prompt),
+            completion_tokens=len(token_ids),
+            total_tokens=len(prompt) + len(token_ids),
+        ),
+        manifest=manifest | asked_of(case),
+    )
 
 
 def prompt_ids(tokenizer: Any, case: Case) -> list[int]:
@@ -35,7 +97,7 @@ def prompt_ids(tokenizer: Any, case: Case) -> list[int]:
     if case.messages is None:
         return list(tokenizer.encode(case.prompt))
     text = tokenizer.apply_chat_template(
-        [{"role": m.role, "content": m.content} for m in case.messages],
+        msgspec.to_builtins(case.messages),
         tokenize=False,
         add_generation_prompt=True,
     )
