@@ -6,11 +6,13 @@ import os
 import platform
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 from paritygate.run import Machine
 
 
+@cache
 def _processor() -> str:
     """The processor's marketing name, which decides the kernels that a library picks."""
     cpuinfo = Path("/proc/cpuinfo")

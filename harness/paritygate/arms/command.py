@@ -18,6 +18,7 @@ import numpy as np
 
 from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError, Capabilities
+from paritygate.arms.printed import end_of
 from paritygate.arms.written_answer import refuse_beyond_sampling
 from paritygate.case import Case
 from paritygate.stream import Stream
@@ -40,7 +41,6 @@ class CommandOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 MOST_PRINTED = 64 << 20  # bytes of an answer
-SHOWN = 2000  # bytes of what a program printed, where it failed
 POLL_SECONDS = 0.25
 
 
@@ -65,9 +65,7 @@ def _wait(
         elif time.monotonic() >= deadline:
             what = f"{name} hung: it did not end within {timeout_s:g} s"
         if what:
-            ends = [os.pread(file.fileno(), SHOWN, max(0, size - SHOWN))
-                    for file, size in zip(printed, sizes, strict=True)]  # fmt: skip
-            raise ArmError(what, b"".join(ends).decode(errors="replace"))
+            raise ArmError(what, "".join(end_of(file) for file in printed))
 
 
 def run_to_end(
@@ -78,12 +76,6 @@ def run_to_end(
     `descriptors` stay open in the program, under their numbers.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-
-        def said() -> tuple[bytes, bytes]:
-            out.seek(0)
-            err.seek(0)
-            return out.read(), err.read()
-
         try:
             process = subprocess.Popen(
                 words,
@@ -99,7 +91,9 @@ def run_to_end(
             status = _wait(process, words[0], timeout_s, (out, err))
         finally:
             end_group(process)
-        return status, *said()
+        out.seek(0)
+        err.seek(0)
+        return status, out.read(), err.read()
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

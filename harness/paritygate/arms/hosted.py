@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from paritygate.arms.base import ArmError, Capabilities
+from paritygate.arms.base import Arm, ArmError, Capabilities
+from paritygate.arms.printed import end_of
 from paritygate.arms.registry import arm_class, make_arm
 from paritygate.case import Case
 from paritygate.stream import Stream
@@ -35,10 +36,7 @@ class _Output:
         return _same, (reduction.DupFd(self._file.fileno()),)
 
     def end(self) -> str:
-        """The last that was written; read in place, as both processes share one position in the file."""
-        descriptor = self._file.fileno()
-        size = os.fstat(descriptor).st_size
-        return os.pread(descriptor, 2000, max(0, size - 2000)).decode(errors="replace")
+        return end_of(self._file)
 
     def close(self) -> None:
         self._file.close()
@@ -69,6 +67,13 @@ def _serve(link: Connection, printed: Any, name: str, kind: str, options: dict[s
         link.send(answer)
         if method == "close":
             return
+
+
+def driven(name: str, kind: str, options: dict[str, Any], model: str) -> Arm:
+    """An arm as the gates drive it: hosted where its engine is loaded into a process. Raises ArmError."""
+    if arm_class(kind).in_process:
+        return HostedArm(name, kind, options, model)
+    return make_arm(name, kind, options, model)
 
 
 class HostedArm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -21,7 +22,7 @@ from paritygate.arms.server_process import ServerProcess
 from paritygate.arms.together import together
 from paritygate.arms.written_answer import chunk_ends_of
 from paritygate.case import Case
-from paritygate.stream import Stream
+from paritygate.stream import Position, Stream
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,32 +140,41 @@ class HttpArm:
         url = self.options.url.rstrip("/") or (self._server.url if self._server else "")
         return url.removesuffix("/v1")
 
-    def generate(self, case: Case) -> Stream:
+    def _headers(self) -> dict[str, str]:
+        key = self.options.api_key_env
+        return {"Authorization": f"Bearer {os.environ.get(key, '')}"} if key else {}
+
+    @contextlib.contextmanager
+    def _answering(self, case: Case) -> Iterator[httpx.Response]:
+        """The server's answer while it comes. Raises ArmError, also for what goes wrong while it is read."""
         if self._server is None and not self.options.url:
             raise ArmError(f"arm {self.name}: its server is not running")
         path, body = self._body(case)
-        url = self._place() + path
-        headers = {}
-        if self.options.api_key_env:
-            headers["Authorization"] = f"Bearer {os.environ.get(self.options.api_key_env, '')}"
+        url, who = self._place() + path, f"arm {self.name}, case {case.name}"
         self._asked += 1
         limit = httpx.Timeout(self.options.timeout_s)
-        started = time.perf_counter_ns()
         try:
-            with httpx.stream("POST", url, json=body, timeout=limit, headers=headers) as response:
+            with httpx.stream("POST", url, json=body, timeout=limit, headers=self._headers()) as response:
                 if response.status_code != 200:
                     printed = response.read().decode(errors="replace")
-                    raise ArmError(f"arm {self.name}, case {case.name}: HTTP {response.status_code}", printed)
-                return self._read(case, response, started)
+                    raise ArmError(f"{who}: HTTP {response.status_code}", printed)
+                yield response
         except httpx.TimeoutException as error:
-            what = f"arm {self.name}, case {case.name}: the server hung for {self.options.timeout_s:g} s"
-            raise ArmError(what, self._server.said() if self._server else "") from error
+            what = f"{who}: the server hung for {self.options.timeout_s:g} s"
+            raise ArmError(what, self._said()) from error
         except httpx.ConnectError as error:
             what = f"arm {self.name}: no server answers at {self._place()} ({error}): start it, or mend `url`"
-            raise ArmError(what, self._server.said() if self._server else "") from error
+            raise ArmError(what, self._said()) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            printed = self._server.said() if self._server else ""
-            raise ArmError(f"arm {self.name}, case {case.name}: {url}: {error}", printed) from error
+            raise ArmError(f"{who}: {url}: {error}", self._said()) from error
+
+    def _said(self) -> str:
+        return self._server.said() if self._server else ""
+
+    def generate(self, case: Case) -> Stream:
+        started = time.perf_counter_ns()
+        with self._answering(case) as response:
+            return self._read(case, response, started)
 
     def _read(self, case: Case, response: httpx.Response, started: int) -> Stream:
         gathered = Gathered()
@@ -206,7 +216,12 @@ class HttpArm:
         if gathered.finish_reason is None:
             raise KeyError("finish_reason")
         ending = ending_of(gathered, case, self._dialect)
-        count = case.logprobs
+
+        def told(token_ids: tuple[int, ...] | None) -> tuple[Position, ...] | None:
+            if case.logprobs is None:
+                return None
+            return positions_of(gathered.entries, token_ids, case.logprobs, self._dialect) or None
+
         if self.options.tells_details:
             if gathered.details is None or ending.usage is None:
                 raise KeyError("usage" if gathered.details is not None else "details")
@@ -224,17 +239,15 @@ class HttpArm:
                 chunks=gathered.texts if streamed else None,
                 arrivals_ns=gathered.arrivals if streamed else None,
             )
-            told = positions_of(gathered.entries, stream.token_ids, count or 0, self._dialect)
-            return msgspec.structs.replace(stream, positions=told if told and count is not None else None)
+            return msgspec.structs.replace(stream, positions=told(stream.token_ids))
         text = gathered.text
-        told = positions_of(gathered.entries, ending.token_ids, count or 0, self._dialect)
         return Stream(
             case=case.name,
             arm=self.name,
             text=text,
             prompt_token_ids=None if gathered.prompt_token_ids is None else tuple(gathered.prompt_token_ids),
             token_ids=ending.token_ids,
-            positions=told if told and count is not None else None,
+            positions=told(ending.token_ids),
             chunk_ends=chunk_ends_of(gathered.texts, text) if streamed else None,
             arrivals_ns=tuple(gathered.arrivals) if streamed else None,
             finish_reason=gathered.finish_reason,
@@ -251,20 +264,8 @@ class HttpArm:
         return together(self.generate, cases)
 
     def abort(self, case: Case) -> None:
-        path, body = self._body(case)
-        self._asked += 1
-        try:
-            with httpx.stream(
-                "POST", self._place() + path, json=body, timeout=self.options.timeout_s
-            ) as answer:
-                if answer.status_code != 200:
-                    answer.read()
-                    raise ArmError(
-                        f"arm {self.name}, case {case.name}: HTTP {answer.status_code}", answer.text
-                    )
-                next(answer.iter_bytes(), b"")
-        except httpx.HTTPError as error:
-            raise ArmError(f"arm {self.name}, case {case.name}: {error}") from error
+        with self._answering(case) as response:
+            next(response.iter_bytes(), b"")
 
     def running(self) -> int:
         told = self._health()
@@ -276,7 +277,9 @@ class HttpArm:
     def _health(self) -> dict[str, Any]:
         """What our own server's /health tells."""
         try:
-            told = httpx.get(self._place() + "/health", timeout=self.options.timeout_s).json()
+            told = httpx.get(
+                self._place() + "/health", timeout=self.options.timeout_s, headers=self._headers()
+            ).json()
             return {name: told[name] for name in ("running", "queued", "prompt_cache")}
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             raise ArmError(f"arm {self.name}: /health does not tell what the engine holds") from error
@@ -293,11 +296,10 @@ class HttpArm:
         self.open()
 
     def _forget(self) -> None:
-        """Ask our own server to drop what it remembers; any other is started anew."""
+        """Ask our own server to drop what it remembers."""
+        url = self._place() + "/reset_prompt_cache"
         try:
-            httpx.post(
-                self._place() + "/reset_prompt_cache", timeout=self.options.timeout_s
-            ).raise_for_status()
+            httpx.post(url, timeout=self.options.timeout_s, headers=self._headers()).raise_for_status()
         except httpx.HTTPError as error:
             raise ArmError(f"arm {self.name}: it cannot be made to forget: {error}") from error
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.arms.base import ArmError
+from paritygate.digest import file_digest
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -40,8 +41,7 @@ def weights_hash(path: Path) -> str:
     """sha256 over the sha256 digests of the weight files: what tokenline's manifest calls by the same name."""
     digest = hashlib.sha256()
     for file in weight_files(path):
-        with file.open("rb") as opened:
-            digest.update(hashlib.file_digest(opened, "sha256").digest())
+        digest.update(bytes.fromhex(file_digest(file)))
     return digest.hexdigest()
 
 

@@ -15,6 +15,7 @@ import httpx
 from paritygate.arms import leash
 from paritygate.arms.base import ArmError
 from paritygate.arms.command import end_group
+from paritygate.arms.printed import end_of
 
 POLL_SECONDS = 0.05
 STOPPING_SECONDS = 5.0
@@ -50,8 +51,7 @@ class ServerProcess:
 
     def said(self) -> str:
         """The end of what the server printed."""
-        self._printed.seek(0)
-        return self._printed.read()[-2000:].decode(errors="replace")
+        return end_of(self._printed)
 
     def _wait(self, ready: str, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s

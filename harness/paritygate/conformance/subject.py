@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from paritygate.arms.base import Arm, ArmError
-from paritygate.arms.hosted import HostedArm
+from paritygate.arms.hosted import driven
 from paritygate.arms.registry import arm_class
 from paritygate.case import Case
 from paritygate.stream import Stream
@@ -36,8 +36,8 @@ class Subject:
     def make(self, **changed: Any) -> Arm:
         """Another arm, not open, driven as the gates would drive it."""
         options = self.options | changed
-        if self.kind and self.cls.in_process:
-            return HostedArm(NAME, self.kind, options, self.model)
+        if self.kind:
+            return driven(NAME, self.kind, options, self.model)
         return self.cls(NAME, msgspec.convert(options, self.cls.Options), self.model)
 
     def arm(self) -> Arm:

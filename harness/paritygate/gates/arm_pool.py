@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from paritygate.arms.base import Arm, ArmError
-from paritygate.arms.hosted import HostedArm
-from paritygate.arms.registry import arm_class, make_arm
+from paritygate.arms.hosted import driven
 from paritygate.policy import Policy
 from paritygate.triage.budget import Allowance
 
@@ -28,11 +27,7 @@ class ArmPool:
         if self._closed:
             raise ArmError(f"arm {name} was not started: the run is over")
         spec = self._policy.arms[name]
-        location = self._policy.checkpoint.location
-        if arm_class(spec.kind).in_process:
-            arm: Arm = HostedArm(name, spec.kind, spec.options, location)
-        else:
-            arm = make_arm(name, spec.kind, spec.options, location)
+        arm = driven(name, spec.kind, spec.options, self._policy.checkpoint.location)
         self._open[name] = arm
         arm.open()
         if self._closed:

@@ -14,7 +14,6 @@ import sys
 import urllib.parse
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import paritygate
 from paritygate.arms.base import ArmError
 from paritygate.arms.registry import arm_class
 from paritygate.case import Case
+from paritygate.digest import file_digest
 from paritygate.gates.units import Unit
 from paritygate.machine import this_machine
 from paritygate.policy import ArmPolicy, Policy
@@ -47,28 +47,12 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@lru_cache(maxsize=64)
-def _unchanged_digest(path: Path, size: int, written: int, changed: int, inode: int) -> str:
-    return _file_digest(path)
-
-
-def _weights_digest(path: Path) -> str:
-    # Gigabytes are read once in a process, unless the file system says that they were written to.
-    told = path.stat()
-    return _unchanged_digest(path, told.st_size, told.st_mtime_ns, told.st_ctime_ns, told.st_ino)
-
-
 def _files_digest(root: Path, paths: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for path in sorted(paths):
         place = root / path
         if place.is_file():
-            digest.update(f"{path}\0{_file_digest(place)}\n".encode("utf-8", "surrogateescape"))
+            digest.update(f"{path}\0{file_digest(place)}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
@@ -83,7 +67,7 @@ def _plugin_digest(cls: type) -> str:
         return ""
     folders = getattr(sys.modules[top], "__path__", None)
     if folders is None:
-        return _file_digest(Path(inspect.getfile(cls)))
+        return file_digest(Path(inspect.getfile(cls)))
     return _digest([_files_digest(Path(folder), _python_under(Path(folder))) for folder in folders])
 
 
@@ -98,12 +82,13 @@ class Keys:
         for wanted in policy.reuse.sources:
             if not any(matches(path, (wanted,)) for path in paths):
                 raise NotKeyed(f"[reuse] sources: no file matches {wanted}")
+        machine = this_machine()
         self._shared = {
             "sources": _files_digest(root, (path for path in paths if matches(path, policy.reuse.sources))),
             "harness": self._harness(),
             "checkpoint": self._checkpoint(),
             "libraries": self._libraries(),
-            "machine": _digest([this_machine().key, this_machine().cores, platform.python_version()]),
+            "machine": _digest([machine.key, machine.cores, platform.python_version()]),
             "environment": self._environment(),
         }
 
@@ -151,10 +136,10 @@ class Keys:
                 )
             place = Path(self.policy.reuse.weights).expanduser()
         if place.is_file():
-            weights = _weights_digest(place)
+            weights = file_digest(place)
         elif place.is_dir():
             files = sorted(path for path in place.rglob("*") if path.is_file())
-            weights = _digest([[path.relative_to(place).as_posix(), _weights_digest(path)] for path in files])
+            weights = _digest([[path.relative_to(place).as_posix(), file_digest(path)] for path in files])
         else:
             raise NotKeyed(f"the weights are not at {place}")
         return _digest([checkpoint, checkpoint.location, self.policy.reuse.weights, weights])
@@ -203,5 +188,5 @@ class Keys:
             place = shutil.which(word) if number == 0 else None
             path = Path(place) if place else self.root / word
             if path.is_file():
-                found.append(_file_digest(path))
+                found.append(file_digest(path))
         return found

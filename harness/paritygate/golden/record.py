@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from paritygate.arms.hugging_face import weight_files, weights_hash
 from paritygate.case import Case
+from paritygate.digest import file_digest
 from paritygate.golden.admission import NotAdmitted, admit, oracles_admitted
 from paritygate.golden.layers import REFERENCE, matches
 from paritygate.golden.oracles import OracleAnswer, run_oracle
@@ -37,10 +37,7 @@ def sha256_of(checkpoint: Path) -> str:
     files = weight_files(checkpoint)
     if not files:
         raise GoldenError(f"{checkpoint}: holds no weights (*.safetensors, *.bin)")
-    if len(files) > 1:
-        return weights_hash(checkpoint)
-    with files[0].open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return weights_hash(checkpoint) if len(files) > 1 else file_digest(files[0])
 
 
 def record(
