@@ -121,18 +121,8 @@ def _case(entry: _CaseEntry, directory: Path) -> Case:
             prompt = (directory / entry.prompt_file).read_bytes().decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise CaseError(f"case {entry.name}: {entry.prompt_file}: {error}") from error
-    return Case(
-        name=entry.name,
-        kind=entry.kind,
-        max_tokens=entry.max_tokens,
-        prompt=prompt,
-        messages=entry.messages,
-        stop=entry.stop,
-        sampler=entry.sampler,
-        constraint=entry.constraint,
-        ignore_eos=entry.ignore_eos,
-        min_prompt_tokens=entry.min_prompt_tokens,
-    )
+    fields = {name: getattr(entry, name) for name in entry.__struct_fields__ if name != "prompt_file"}
+    return Case(**fields | {"prompt": prompt})
 
 
 def load_cases(path: Path) -> tuple[Case, ...]:

@@ -16,10 +16,10 @@ from paritygate.arms.base import Arm, ArmError
 from paritygate.compare.comparison import Comparison
 from paritygate.compare.identity import compare
 from paritygate.explain import show
-from paritygate.gates import golden
 from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.replies import check_of
 from paritygate.gates.run import PARITY
+from paritygate.gates.units import KINDS
 from paritygate.policy import Policy
 from paritygate.stream import Stream
 from paritygate.verdict import Check, Outcome
@@ -67,9 +67,7 @@ class Parity:
     def run(self, positional: tuple[Any, ...], given: Mapping[str, Any]) -> list[Check]:
         """The checks of the claim that a marker names. Raises MarkerError."""
         gate, narrowed = self._narrowed(positional, given)
-        # The store's own check judges all claims together: `paritygate verify` runs it.
-        run = golden.replays if gate == "golden" else PARITY[gate][0]
-        return list(run(narrowed, self.root, _quiet, self._pool))
+        return list(PARITY[gate](narrowed, self.root, _quiet, self._pool))
 
     def _narrowed(self, positional: tuple[Any, ...], given: Mapping[str, Any]) -> tuple[str, Policy]:
         unknown = set(given) - {"claim", "arms", "cases"}
@@ -90,7 +88,7 @@ class Parity:
             if has is None or not wanted or (has and set(wanted) - set(has)):
                 raise MarkerError(f"{key}={list(wanted)}: claim {name!r} has {key} {list(has or ())}")
             changes[key] = wanted
-        gate = next(gate for gate, (_, kind) in PARITY.items() if isinstance(claim, kind))
+        gate = next(gate for gate, (kind, _) in KINDS.items() if isinstance(claim, kind))
         claims = {name: msgspec.structs.replace(claim, **changes)}
         return gate, msgspec.structs.replace(self.policy, claims=claims)
 

@@ -13,6 +13,7 @@ from paritygate.compare.identity import SETTINGS, compare
 from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.replies import check_of, could_not_run
 from paritygate.gates.run import PARITY
+from paritygate.gates.units import KINDS
 from paritygate.policy import CacheClaim, Claim, GoldenClaim, HistoryClaim, Policy
 from paritygate.policy.claims import CACHE_SCENARIOS, cache_scenario
 from paritygate.policy.needs import named_cases
@@ -54,7 +55,7 @@ def narrowed(policy: Policy, check: str) -> tuple[str, Policy, str]:
     claims: dict[str, Claim] = {}
     found = ""
     for name, claim in policy.claims.items():
-        if not isinstance(claim, PARITY[gate][1]):
+        if not isinstance(claim, KINDS[gate][0]):
             continue
         one: Claim | None = None
         if isinstance(claim, GoldenClaim | HistoryClaim):
@@ -107,7 +108,7 @@ def check_again(
         alone = msgspec.structs.replace(alone, cases=(*(c for c in alone.cases if c.name != name), asked))
     if not triage:
         alone = msgspec.structs.replace(alone, triage=TriagePolicy(checks=0))
-    for told in PARITY[gate][0](alone, root, progress, None):
+    for told in PARITY[gate](alone, root, progress, None):
         # A setup that failed has another name than the check that it prevented.
         if told.name == check or told.name.endswith("/setup"):
             yield told

@@ -15,8 +15,8 @@ from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError
 from paritygate.arms.registry import make_arm
 from paritygate.case import Case, Message
-from paritygate.gates import identity
-from paritygate.gates.run import PARITY, verify
+from paritygate.gates import golden, identity
+from paritygate.gates.run import verify
 from paritygate.run import Run
 from paritygate.verdict import Check, Exit, Outcome, Verdict
 
@@ -149,7 +149,7 @@ def test_a_gate_that_breaks_could_not_run_and_the_others_go_on(
     def broken(*given: object) -> None:
         raise RuntimeError("no such row")
 
-    monkeypatch.setitem(PARITY, "golden", (broken, PARITY["golden"][1]))
+    monkeypatch.setattr(golden, "store_check", broken)
     made = run(repository, ("golden", "identity"))
     assert made.exit is Exit.COULD_NOT_RUN
     assert [check.name for check in made.checks] == ["golden/broke", "identity/same/other/greeting"]

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from paritygate import policy as policies
 from paritygate.case import Case
 from paritygate.cli import app
-from paritygate.gates.golden import run as golden_gate
+from paritygate.gates import golden as golden_gate
 from paritygate.golden import record as recording
 from paritygate.golden.admission import NotAdmitted, admit
 from paritygate.golden.layers import layer_of, most_specific, specificity
@@ -115,7 +115,11 @@ def test_a_tie_fails_the_gate(repository: Path) -> None:
     store = Store(repository / "golden")
     for layer in (f"machines/{HERE[:-1]}?", f"machines/{HERE[:-1]}*"):
         accepted(store, golden(machine=HERE), layer)
-    checks = list(golden_gate(policies.load(repository), repository, lambda line: None))
+    loaded = policies.load(repository)
+    checks = [
+        golden_gate.store_check(loaded, repository),
+        *golden_gate.run(loaded, repository, lambda line: None),
+    ]
     assert [str(check.outcome) for check in checks] == ["fail", "fail"]
     for check in checks:
         assert "equally specific" in check.headline

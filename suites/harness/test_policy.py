@@ -120,7 +120,8 @@ def test_golden_claims_over_other_cases_or_arms_stand_beside_each_other(reposito
         name: msgspec.structs.replace(loaded.claims[name], envelope="near") for name in ("first", "second")
     }
     measured = msgspec.structs.replace(loaded, claims=claims, envelopes={"near": near})
-    names = [check.name for check in golden_gate.run(measured, repository, lambda _: None)]
+    replayed = golden_gate.run(measured, repository, lambda _: None)
+    names = [check.name for check in (golden_gate.store_check(measured, repository), *replayed)]
     assert sorted(names) == [
         "golden/fake/first/logprobs", "golden/fake/plain-one", "golden/fake/plain-two",
         "golden/fake/second/logprobs", "golden/other/first/logprobs", "golden/other/plain-one", "golden/store",

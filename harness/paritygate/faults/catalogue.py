@@ -45,7 +45,6 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     room: str
     defect: str
     seen_as: str = ""
-    source: str = ""
     edits: tuple[Edit, ...] = ()
     names: str = ""
     expect: Literal["red", "inconclusive", "could not run", "green"] = "red"

@@ -13,7 +13,6 @@ from paritygate.faults.trial import Trial
 from paritygate.verdict import Check, Outcome, Verdict
 
 if TYPE_CHECKING:
-    from paritygate.gates.arm_pool import ArmPool
     from paritygate.policy import Policy
 
 GATE = "faults"
@@ -44,9 +43,7 @@ def check_of(trial: Trial) -> Check:
     return Check(GATE, name, Outcome.PASS, Verdict.HELD, headline, details, trial.seconds)
 
 
-def run(
-    policy: Policy, root: Path, progress: Callable[[str], None], arms: ArmPool | None = None
-) -> Iterator[Check]:
+def run(policy: Policy, root: Path, progress: Callable[[str], None]) -> Iterator[Check]:
     """The clean tree, then this commit's sample. A gate that is red without a fault proves nothing with one."""
     every = load_catalogue(root, policy.faults.catalogue)
     chosen = sample(every, policy.faults.sample, turn(root))

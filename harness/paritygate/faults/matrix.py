@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from paritygate.faults.catalogue import Fault
-from paritygate.faults.settings import FaultsPolicy
 from paritygate.faults.trial import Trial, attempt
 from paritygate.policy import Policy
 
@@ -104,7 +103,6 @@ def trial_json(trial: Trial) -> dict[str, Any]:
         "room": "" if fault is None else fault.room,
         "defect": CLEAN if fault is None else fault.defect,
         "seen_as": "" if fault is None else fault.seen_as,
-        "source": "" if fault is None else fault.source,
         "expect": "green" if fault is None else fault.expect,
         "gates": list(trial.gates),
         "first_red": trial.first_red,
@@ -115,7 +113,6 @@ def trials(
     root: Path, policy: Policy, faults: Iterable[Fault | None], progress: Callable[[str], None]
 ) -> Iterator[Trial]:
     """Try each fault, None standing for the clean tree, one after the other."""
-    settings: FaultsPolicy = policy.faults
     for fault in faults:
         progress(f"faults: {fault.id if fault else CLEAN}")
-        yield attempt(root, settings, policy.structure.roots, fault)
+        yield attempt(root, policy.faults, policy.structure.roots, fault)

@@ -187,7 +187,7 @@ class _Replay:
         )
 
 
-def replays(
+def run(
     policy: Policy, root: Path, progress: Callable[[str], None], arms: ArmPool | None = None
 ) -> Iterator[Check]:
     """Every golden claim, its arms side by side."""
@@ -202,15 +202,3 @@ def replays(
             for arm in claim.arms
         ]
         yield from side_by_side([partial(replay.checks, names, progress) for replay, names in jobs])
-
-
-def run(
-    policy: Policy,
-    root: Path,
-    progress: Callable[[str], None],
-    arms: ArmPool | None = None,
-    whole: Policy | None = None,
-) -> Iterator[Check]:
-    """The store's check, against the claims of the `whole` policy where this one is a part; then every replay."""
-    yield store_check(whole or policy, root)
-    yield from replays(policy, root, progress, arms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 from paritygate.case import CaseError
@@ -25,7 +26,11 @@ class Reuse:
         self._notes: list[str] = []
         self._parts: dict[str, dict[str, str]] = {}
         self.reused: dict[str, str] = {}
-        self._keys = self._read_keys() if policy.reuse.sources else None
+
+    @cached_property
+    def _keys(self) -> Keys | None:
+        # Taken when a unit that could be reused is first asked for: rules, times and faults never are.
+        return self._read_keys() if self._policy.reuse.sources else None
 
     def _read_keys(self) -> Keys | None:
         try:
@@ -53,7 +58,7 @@ class Reuse:
             yield unit, tuple(_marked(check, kept) for check in kept.checks)
 
     def _key(self, unit: Unit) -> dict[str, str] | None:
-        if self._keys is None or not unit.reusable:
+        if not unit.reusable or self._keys is None:
             return None
         if unit.name not in self._parts:
             try:

@@ -20,17 +20,7 @@ from paritygate.gates.shard import Shard
 from paritygate.gates.units import KINDS, Unit, narrowed, units_of
 from paritygate.gates.waivers import apply
 from paritygate.machine import this_machine
-from paritygate.policy import (
-    AbortClaim,
-    BatchClaim,
-    BoundClaim,
-    CacheClaim,
-    EnvelopeClaim,
-    GoldenClaim,
-    HistoryClaim,
-    IdentityClaim,
-    Policy,
-)
+from paritygate.policy import Policy
 from paritygate.run import Run
 from paritygate.structure import gate as structure
 from paritygate.verdict import Check, Exit, Outcome, Verdict, exit_code
@@ -38,15 +28,15 @@ from paritygate.verdict import Check, Exit, Outcome, Verdict, exit_code
 Progress = Callable[[str], None]
 
 # In this order: rules need no engine, and times are taken last, when the arms are gone.
-PARITY: dict[str, tuple[Callable[..., Iterator[Check]], type]] = {
-    "golden": (golden.run, GoldenClaim),
-    "identity": (identity.run, IdentityClaim),
-    "cache": (cache.run, CacheClaim),
-    "envelope": (envelope.run, EnvelopeClaim),
-    "history": (history.run, HistoryClaim),
-    "batch": (batch.run, BatchClaim),
-    "abort": (abort.run, AbortClaim),
-    "bound": (bound.run, BoundClaim),
+PARITY: dict[str, Callable[..., Iterator[Check]]] = {
+    "golden": golden.run,
+    "identity": identity.run,
+    "cache": cache.run,
+    "envelope": envelope.run,
+    "history": history.run,
+    "batch": batch.run,
+    "abort": abort.run,
+    "bound": bound.run,
 }
 ALONE: dict[str, Callable[[Policy, Path, Progress], Iterator[Check]]] = {
     # With the machine to themselves: no arm stays open.
@@ -62,7 +52,7 @@ OnCheck = Callable[[Check], None]
 def applicable(policy: Policy, tier: str) -> tuple[str, ...]:
     """The gates of a tier that the policy gives something to test."""
     kinds = {type(claim) for claim in policy.claims.values()}
-    unused = {gate for gate, (_, kind) in PARITY.items() if kind not in kinds}
+    unused = {gate for gate, (kind, _) in KINDS.items() if kind not in kinds}
     if not policy.structure.rules:
         unused.add("structure")
     if "faults" not in policy.tables:
@@ -80,15 +70,13 @@ def _git(root: Path, *words: str) -> str:
 def _checks(
     gate: str, policy: Policy, root: Path, progress: Progress, arms: ArmPool, units: list[Unit]
 ) -> Iterator[Check]:
+    if gate not in PARITY:
+        yield from (structure.run if gate == "structure" else ALONE[gate])(policy, root, progress)
+        return
     if gate == "golden" and any(unit.name == gate for unit in units):
         # The store is judged against every claim of the policy, the replays are those of the units.
-        yield from PARITY[gate][0](narrowed(policy, units), root, progress, arms, policy)
-    elif gate == "golden":
-        yield from golden.replays(narrowed(policy, units), root, progress, arms)
-    elif gate in PARITY:
-        yield from PARITY[gate][0](narrowed(policy, units) if gate in KINDS else policy, root, progress, arms)
-    else:
-        yield from (structure.run if gate == "structure" else ALONE[gate])(policy, root, progress)
+        yield golden.store_check(policy, root)
+    yield from PARITY[gate](narrowed(policy, units), root, progress, arms)
 
 
 def _run_gate(

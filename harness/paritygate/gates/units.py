@@ -58,14 +58,14 @@ class Unit:
         )
 
 
-def _by_arm(gate: str, claims: dict[str, Claim], every: tuple[str, ...], more: tuple[str, ...]) -> list[Unit]:
+def _by_arm(gate: str, claims: dict[str, Claim], every: tuple[str, ...]) -> list[Unit]:
     arms = dict.fromkeys(arm for claim in claims.values() for arm in claim.arms)
     units = []
     for arm in arms:
         named = {name: claim for name, claim in claims.items() if arm in claim.arms}
         cases = tuple(dict.fromkeys(case for claim in named.values() for case in (claim.cases or every)))  # type: ignore[union-attr]
         name = f"{gate}/{arm}"
-        expected = tuple(f"{name}/{part}" for part in (*cases, *more)) if cases else ()
+        expected = tuple(f"{name}/{part}" for part in cases)
         units.append(Unit(name, gate, tuple(named), (arm,), cases, expected, len(cases)))
     return units
 
@@ -73,7 +73,7 @@ def _by_arm(gate: str, claims: dict[str, Claim], every: tuple[str, ...], more: t
 def _golden(claims: dict[str, Claim], every: tuple[str, ...]) -> list[Unit]:
     # The first is the store's own check, which reads every golden and runs no engine.
     units = [Unit("golden", "golden")]
-    for unit in _by_arm("golden", claims, every, ()):
+    for unit in _by_arm("golden", claims, every):
         measured = [name for name in unit.claims if envelope_of(claims[name]) and unit.cases]
         logprobs = tuple(f"{unit.name}/{name}/logprobs" for name in measured)
         units.append(replace(unit, expected=unit.expected + logprobs))
@@ -81,7 +81,7 @@ def _golden(claims: dict[str, Claim], every: tuple[str, ...]) -> list[Unit]:
 
 
 def _history(claims: dict[str, Claim], every: tuple[str, ...]) -> list[Unit]:
-    return _by_arm("history", claims, (), ())
+    return _by_arm("history", claims, ())
 
 
 def _identity(claim: IdentityClaim) -> list[str]:

@@ -233,7 +233,7 @@ def replay(
     }
     narrowed = msgspec.structs.replace(policy, claims=claims, triage=TriagePolicy(checks=0))
     checks: list[Check] = []
-    for check in gate.replays(narrowed, root, lambda line: None):
+    for check in gate.run(narrowed, root, lambda line: None):
         checks.append(check)
         style = "green" if check.outcome is Outcome.PASS else "red"
         console.print(f"[{style}]{check.verdict:15}[/] {check.name}: ", end="", highlight=False)

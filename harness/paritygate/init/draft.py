@@ -19,7 +19,11 @@ class Engine:
     model: str  # how MODEL is asked for; "" where the engine's own place says it
     asks: tuple[str, ...] = ()
     fixed: dict[str, Any] = field(default_factory=dict)
-    streams: bool = False
+
+    @property
+    def streams(self) -> bool:
+        """Whether its answers can be had in pieces: a server's."""
+        return self.kind == "http"
 
 
 ENGINES = {
@@ -29,9 +33,9 @@ ENGINES = {
     "tokenline": Engine("tokenline", "tokenline, in process", "a directory, a .gguf file or an alias",
                         fixed={"backend": "torch"}),
     "url": Engine("http", "a server of OpenAI's interface that runs already", "",
-                  ("url", "dialect", "served_model", "api_key_env"), streams=True),
+                  ("url", "dialect", "served_model", "api_key_env")),
     "server": Engine("http", "a server that paritygate starts and stops", "a path, or a name that the server knows",
-                     ("command", "dialect", "served_model"), streams=True),
+                     ("command", "dialect", "served_model")),
     "command": Engine("command", "a program that prints one answer", "a path, or a name that the program knows",
                       ("command",), {"output": "text"}),
 }  # fmt: skip

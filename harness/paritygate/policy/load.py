@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from paritygate.arms.base import ArmError
+from paritygate.arms.base import Arm, ArmError
 from paritygate.arms.registry import arm_class, make_arm
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, CaseError
 from paritygate.faults.settings import FaultsPolicy
 from paritygate.policy.claims import BatchClaim, Claim, GoldenClaim, HistoryClaim, IdentityClaim
-from paritygate.policy.needs import CASE_FIELDS, described, envelope_of, lacking, named_cases
+from paritygate.policy.needs import cases_by_field, described, envelope_of, lacking, named_cases
 from paritygate.policy.policy import (
     ArmPolicy,
     CheckpointPolicy,
@@ -69,9 +69,7 @@ def _check_names(reader: Reader, policy: Policy, known_cases: set[str]) -> None:
                 raise reader.error(("claims", name, "arms"), f"no arm is named {arm!r}")
             if claim.arms.count(arm) > 1:
                 raise reader.error(("claims", name, "arms"), f"names {arm!r} twice")
-        for field in CASE_FIELDS:
-            given = getattr(claim, field, ())
-            cases = (given,) if isinstance(given, str) else given
+        for field, cases in cases_by_field(claim):
             for case in cases:
                 if case not in known_cases:
                     raise reader.error(("claims", name, field), f"no case is named {case!r}")
@@ -103,15 +101,17 @@ def _check_apart(reader: Reader, policy: Policy, every: tuple[str, ...]) -> None
 
 def _check_needs(reader: Reader, policy: Policy, cases: dict[str, Case]) -> None:
     """Refuse a claim that an arm cannot be held to, whatever it says."""
+    made: dict[str, Arm] = {}
     for name, claim in policy.claims.items():
         drawn = [case for case in named_cases(claim) if cases[case].sampler.temperature > 0]
         for arm in claim.arms:
             spec = policy.arms[arm]
             try:
-                made = make_arm(arm, spec.kind, spec.options, policy.checkpoint.location)
+                if arm not in made:
+                    made[arm] = make_arm(arm, spec.kind, spec.options, policy.checkpoint.location)
             except ArmError as error:
                 raise reader.error(("arms", arm), str(error)) from error
-            missing = lacking(claim, made.capabilities, drawn)
+            missing = lacking(claim, made[arm].capabilities, drawn)
             if missing is not None:
                 what, why = missing
                 raise reader.error(
@@ -161,17 +161,17 @@ def load(root: Path) -> Policy:
         if "goldens" in document and not getattr(getattr(policy, table), key):
             raise reader.error((table,), f"`{key}` is missing: goldens need it")
     try:
-        recorded = tuple(case.name for case in policy.golden_cases(root))
-        names = [*recorded, *(case.name for case in policy.cases)]
+        recorded = policy.golden_cases(root)
+        names = [case.name for case in (*recorded, *policy.cases)]
         for index, case in enumerate(policy.cases):
             if names.count(case.name) > 1:
                 raise reader.error(("cases", index), f"another case is named {case.name!r} too")
             if case.max_tokens < 0:
                 raise reader.error(("cases", index, "max_tokens"), f"{case.max_tokens} is negative")
-        cases = policy.all_cases(root)
+        cases = {case.name: case for case in (*recorded, *policy.cases)}
     except CaseError as error:
         raise PolicyError(str(error)) from error
     _check_names(reader, policy, set(cases))
-    _check_apart(reader, policy, recorded)
+    _check_apart(reader, policy, tuple(case.name for case in recorded))
     _check_needs(reader, policy, cases)
     return policy

@@ -43,13 +43,16 @@ CASE_FIELDS = ("cases", "case", "repeat", "shorter_after_longer", "changed_end",
 TELLING = ("url", "command", "dialect", "details", "streamed", "output")
 
 
-def named_cases(claim: Claim) -> tuple[str, ...]:
-    """Every case that a claim names."""
-    found: list[str] = []
+def cases_by_field(claim: Claim) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The claim's keys that name cases, and the cases of each."""
     for field in CASE_FIELDS:
         named = getattr(claim, field, ())
-        found += (named,) if isinstance(named, str) else named
-    return tuple(found)
+        yield field, (named,) if isinstance(named, str) else named
+
+
+def named_cases(claim: Claim) -> tuple[str, ...]:
+    """Every case that a claim names."""
+    return tuple(case for _, cases in cases_by_field(claim) for case in cases)
 
 
 def envelope_of(claim: Claim) -> str | None:
