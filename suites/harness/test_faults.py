@@ -265,3 +265,12 @@ def test_a_report_that_cannot_be_written_is_one_line(toy: Path) -> None:
     )
     assert told.exit_code == 3
     assert told.output.strip().endswith("out: the report was not written: File exists")
+
+
+def test_a_fault_that_is_caught_and_not_named_is_said(toy: Path) -> None:
+    (toy / "faults.toml").write_text(
+        FAULTS.replace('names = "differs from byte 0"', 'names = "a raised voice"')
+    )
+    told = CliRunner().invoke(app, ["faults", "--root", str(toy), "--clean", "0", "shouts"])
+    assert told.exit_code == 1
+    assert "shouts is caught, and no red check names it ('a raised voice')" in told.output.replace("\n", " ")

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 import paritygate
+from paritygate import revision as revisions
 from paritygate.bench.observation import Observation, Workload
 
 OBSERVATION_SECONDS = 240.0
@@ -80,11 +81,10 @@ def order(number: int) -> tuple[bool, bool, bool, bool]:
 
 def git(root: Path, *arguments: str) -> str:
     """What git says in a repository. Raises BenchError with git's own words."""
-    finished = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True)
-    if finished.returncode:
-        words = finished.stderr.strip().splitlines()
-        raise BenchError(f"git {arguments[0]}: {words[-1] if words else finished.returncode}")
-    return finished.stdout.strip()
+    try:
+        return revisions.git(root, *arguments)
+    except revisions.GitError as error:
+        raise BenchError(str(error)) from error
 
 
 @contextlib.contextmanager

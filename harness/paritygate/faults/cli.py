@@ -5,18 +5,18 @@ from __future__ import annotations
 import datetime
 import json
 import signal
-import subprocess
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from paritygate import policy as policies
+from paritygate import revision
 from paritygate.command_line import Root, policy_at, refused
 from paritygate.faults.catalogue import Fault, load_catalogue
 from paritygate.faults.markdown import markdown
-from paritygate.faults.matrix import Matrix, fault_of, trials
+from paritygate.faults.matrix import document, fault_of, faults_of, trial_json, trials
 from paritygate.faults.trial import Trial
 from paritygate.machine import this_machine
 from paritygate.report.faults_page import faults_page
@@ -39,8 +39,6 @@ def _say(trial: Trial) -> None:
     seen = f"{', '.join(trial.gates)} after {trial.first_red:.0f} s" if trial.first_red is not None else ""
     console.print(f"[{STYLES[trial.state]}]{trial.state:15}[/] {name:24} {seen}", highlight=False)
     sentence = fault_of(trial) or (trial.named_by.headline if trial.named_by else trial.note)
-    if not sentence and trial.reds:
-        sentence = f"not named: {trial.reds[0].headline}"
     if sentence:
         console.print(f"    {sentence}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
@@ -86,37 +84,32 @@ def faults(
                 _say(trial)
         except KeyboardInterrupt:
             interrupted = True
-    head = subprocess.run(
-        ["git", "-C", str(root), "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    )
-    matrix = Matrix(
-        commit=head.stdout.strip(),
+    matrix = document(
+        [trial_json(trial) for trial in found],
+        commit=revision.told(root, "rev-parse", "--short", "HEAD"),
         started=started.isoformat(timespec="seconds"),
         machine=f"{machine.processor}, {machine.cores} cores",
-        trials=tuple(trial for trial in found if trial.fault is not None),
-        controls=tuple(trial for trial in found if trial.fault is None),
     )
     _leave(matrix, report, to_markdown)
     console.print(
-        f"\n{matrix.count('caught')} of {len(matrix.tried)} planted faults caught, {matrix.named} of them named; "
-        f"{matrix.count('not applicable')} not applicable; clean engine: {len(matrix.controls)} runs, "
-        f"{sum(trial.state != 'caught' for trial in matrix.controls)} red",
+        f"\n{matrix['caught']} of {matrix['tried']} planted faults caught, {matrix['named']} of them named; "
+        f"{matrix['not_applicable']} not applicable; clean engine: {matrix['clean_runs']} runs, "
+        f"{matrix['clean_red']} red",
         highlight=False,
     )
-    for sentence in matrix.faults:
+    faults = faults_of(found)
+    for sentence in faults:
         console.print(sentence, style="red", markup=False, highlight=False, soft_wrap=True)
     if interrupted:
         raise typer.Exit(Exit.INCONCLUSIVE)
-    raise typer.Exit(Exit.GATE_FAILED if matrix.faults else Exit.PASS)
+    raise typer.Exit(Exit.GATE_FAILED if faults else Exit.PASS)
 
 
-def _leave(matrix: Matrix, report: Path | None, to_markdown: Path | None) -> None:
+def _leave(matrix: dict[str, Any], report: Path | None, to_markdown: Path | None) -> None:
     if report is not None:
         report.mkdir(parents=True, exist_ok=True)
-        document = matrix.to_json()
-        (report / "faults.json").write_text(
-            json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8"
-        )
-        (report / "faults.html").write_text(faults_page(document), encoding="utf-8")
+        told = json.dumps(matrix, indent=1, ensure_ascii=False)
+        (report / "faults.json").write_text(told, encoding="utf-8")
+        (report / "faults.html").write_text(faults_page(matrix), encoding="utf-8")
     if to_markdown is not None:
-        to_markdown.write_text(markdown(matrix.to_json()), encoding="utf-8")
+        to_markdown.write_text(markdown(matrix), encoding="utf-8")

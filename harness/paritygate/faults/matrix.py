@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,42 +14,6 @@ from paritygate.policy import Policy
 
 MATRIX_SCHEMA = 1
 CLEAN = "the clean engine"
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """All trials of a run, and the repeats of the clean tree that say what a red is worth."""
-
-    commit: str
-    started: str
-    machine: str
-    trials: tuple[Trial, ...]
-    controls: tuple[Trial, ...]
-
-    def count(self, state: str) -> int:
-        return sum(trial.state == state for trial in self.trials)
-
-    @property
-    def tried(self) -> tuple[Trial, ...]:
-        return tuple(trial for trial in self.trials if trial.state != "not applicable")
-
-    @property
-    def named(self) -> int:
-        """Caught faults whose diagnosis names the planted cause."""
-        return sum(trial.state == "caught" and trial.named_by is not None for trial in self.trials)
-
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """What is wrong with the matrix itself; nothing where every fault is caught, or explained."""
-        said = [sentence for trial in (*self.controls, *self.trials) if (sentence := fault_of(trial))]
-        if not self.tried:
-            said.append("no fault was planted: nothing is known of the gates")
-        return tuple(said)
-
-    def to_json(self) -> dict[str, Any]:
-        """The document that faults.json holds."""
-        told = [trial_json(trial) for trial in (*self.controls, *self.trials)]
-        return document(told, commit=self.commit, started=self.started, machine=self.machine)
 
 
 def document(told: list[dict[str, Any]], *, commit: str, started: str, machine: str) -> dict[str, Any]:
@@ -75,6 +38,14 @@ def document(told: list[dict[str, Any]], *, commit: str, started: str, machine: 
     }
 
 
+def faults_of(found: Sequence[Trial]) -> list[str]:
+    """What speaks against the gates; nothing where every fault is caught by name, or explained."""
+    said = [sentence for trial in found if (sentence := fault_of(trial))]
+    if not any(trial.fault is not None and trial.state != "not applicable" for trial in found):
+        said.append("no fault was planted: nothing is known of the gates")
+    return said
+
+
 def fault_of(trial: Trial) -> str:
     """One sentence on what speaks against the gates, "" for nothing."""
     fault = trial.fault
@@ -89,6 +60,9 @@ def fault_of(trial: Trial) -> str:
     if trial.state == "survived" and not fault.survives:
         found = f"; instead: {trial.reds[0].headline}" if trial.reds else ""
         return f"{fault.id} survived: {fault.defect} was to be {fault.expect}, and was not{found}"
+    if trial.state == "caught" and fault.names and trial.named_by is None:
+        told = f": {trial.reds[0].headline}" if trial.reds else ""
+        return f"{fault.id} is caught, and no red check names it ({fault.names!r}){told}"
     if trial.state == "caught" and fault.survives:
         return f"{fault.id} is caught now, and still explained as a survivor: remove `survives`"
     return ""

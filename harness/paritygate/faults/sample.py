@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import subprocess
 from pathlib import Path
 
 from paritygate.faults.catalogue import Fault
+from paritygate.revision import told
 
 
 def turn(root: Path) -> int:
     """A number that grows by one with every commit; outside git, with every day."""
-    told = subprocess.run(
-        ["git", "-C", str(root), "rev-list", "--count", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return int(told.stdout) if told.returncode == 0 else datetime.date.today().toordinal()
+    commits = told(root, "rev-list", "--count", "HEAD")
+    return int(commits) if commits else datetime.date.today().toordinal()
 
 
 def sample(faults: tuple[Fault, ...], count: int, turn: int) -> tuple[Fault, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from paritygate.gates.units import KINDS, Unit, narrowed, units_of
 from paritygate.gates.waivers import apply
 from paritygate.machine import this_machine
 from paritygate.policy import Policy
+from paritygate.revision import told
 from paritygate.run import Run
 from paritygate.structure import gate as structure
 from paritygate.verdict import Check, Exit, Outcome, Verdict, exit_code
@@ -60,11 +60,6 @@ def applicable(policy: Policy, tier: str) -> tuple[str, ...]:
     if "bench" not in policy.tables:
         unused.add("bench")
     return tuple(gate for gate in TIERS[tier] if gate not in unused)
-
-
-def _git(root: Path, *words: str) -> str:
-    told = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
-    return told.stdout.strip() if told.returncode == 0 else ""
 
 
 def _checks(
@@ -136,7 +131,7 @@ def verify(
     What passed under the same key is reused, unless `fresh`. Raises ShardError where there is too little to share.
     """
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-    commit, dirty = _git(root, "rev-parse", "HEAD"), bool(_git(root, "status", "--porcelain"))
+    commit, dirty = told(root, "rev-parse", "HEAD"), bool(told(root, "status", "--porcelain"))
     stamp = started.isoformat(timespec="seconds")
     plan = plan_of(policy, root, gates)
     mine = plan if shard is None else shard.of(plan)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import msgspec
 from paritygate.policy.load import load
 from paritygate.policy.policy import Policy
 from paritygate.policy.reader import PolicyError
+from paritygate.revision import git, raw, told
 
 # What a change could edit so that it is asked less, or asked of something else.
 JUDGED_BY = ("arms", "goldens", "claims", "envelopes", "cases", "structure", "bench", "faults", "waivers")
@@ -32,30 +32,18 @@ class Bar:
     edited: tuple[str, ...]
 
 
-def _git(root: Path, *words: str) -> bytes:
-    told = subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False)
-    if told.returncode != 0:
-        said = told.stderr.decode(errors="replace").strip().splitlines()
-        raise PolicyError(f"--bar: {said[-1] if said else f'git {words[0]} failed'}")
-    return told.stdout
-
-
 @contextmanager
 def bar_of(root: Path, revision: str, head: Policy) -> Iterator[Bar]:
     """The bar of a commit for a change whose own policy is `head`, while inside.
 
     Raises PolicyError where the commit, or a policy in it, is not there.
     """
-    try:
-        commit = _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
-    except PolicyError as error:
-        what = f"--bar: there is no commit {revision!r} here: fetch it, or name another"
-        raise PolicyError(what) from error
-    inside = _git(root, "rev-parse", "--show-prefix").decode().strip()
-    top = Path(_git(root, "rev-parse", "--show-toplevel").decode().strip())
+    commit = told(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    if not commit:
+        raise PolicyError(f"--bar: there is no commit {revision!r} here: fetch it, or name another")
+    top, inside = Path(git(root, "rev-parse", "--show-toplevel")), git(root, "rev-parse", "--show-prefix")
     with tempfile.TemporaryDirectory(prefix="paritygate-bar-") as scratch:
-        archive = _git(top, "archive", "--format=tar", commit.decode().strip())
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        with tarfile.open(fileobj=io.BytesIO(raw(top, "archive", "--format=tar", commit))) as tar:
             tar.extractall(scratch, filter="data")
         base_root = Path(scratch).resolve() / inside
         try:
@@ -68,7 +56,7 @@ def bar_of(root: Path, revision: str, head: Policy) -> Iterator[Bar]:
         )
         edited = _edited(head, policy, root, base_root)
         yield Bar(
-            revision=commit.decode().strip()[:10],
+            revision=commit[:10],
             policy=msgspec.structs.replace(policy, goldens=goldens),
             edited=edited,
         )
