@@ -15,25 +15,14 @@ import paritygate
 # Loaded here, once: an inner session forgets the modules that it loads, and numpy cannot be loaded twice.
 from paritygate import pytest_claims  # noqa: F401
 
+sys.path.insert(0, str(Path(__file__).parent))
+from two_cases import HEAD
+
 pytest_plugins = ["pytester"]
 
-POLICY = """\
-schema = 1
-
-[checkpoint]
-name = "toy"
-model = "toy"
-
-[[cases]]
-name = "greeting"
-max_tokens = 4
-prompt = "Good day"
-
-[[cases]]
-name = "farewell"
-max_tokens = 4
-prompt = "Good night"
-
+POLICY = (
+    HEAD
+    + """\
 [claims.same]
 kind = "identity"
 arms = ["one", "two"]
@@ -44,6 +33,7 @@ kind = "identity"
 arms = ["one", "odd"]
 cases = ["greeting"]
 """
+)
 
 
 @pytest.fixture

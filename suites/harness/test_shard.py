@@ -20,23 +20,12 @@ from paritygate.gates.units import KINDS, Unit
 from paritygate.policy import Claim, EnvelopeClaim
 from paritygate.policy.needs import named_cases
 
-POLICY = """\
-schema = 1
+sys.path.insert(0, str(Path(__file__).parent))
+from two_cases import HEAD
 
-[checkpoint]
-name = "toy"
-model = "toy"
-
-[[cases]]
-name = "greeting"
-max_tokens = 4
-prompt = "Good day"
-
-[[cases]]
-name = "farewell"
-max_tokens = 4
-prompt = "Good night"
-
+POLICY = (
+    HEAD
+    + """\
 [claims.first]
 kind = "identity"
 arms = ["a", "b"]
@@ -69,6 +58,7 @@ reason = "odd says hullo"
 issue = "17"
 expires = 2999-01-01
 """
+)
 
 
 @pytest.fixture
