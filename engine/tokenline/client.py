@@ -162,9 +162,7 @@ class Model:
             request=request,
             prompt=prompt,
             plan=PrefillPlan.of(len(prompt), message_ends),
-            parameters=RowParameters.of(
-                request, self.tokenizer, self._breakers, structured=structure.grammar is not None
-            ),
+            parameters=RowParameters.of(request, self.tokenizer, self._breakers),
             tokenizer=self.tokenizer,
             max_tokens=UNBOUNDED if request.max_tokens is None else request.max_tokens,
             context_length=self.context_length,

@@ -121,7 +121,7 @@ class Engine:
         rows, pending = list(self._rows), self._pending
         for row in rows:
             row.counters.max_rows = max(row.counters.max_rows, len(rows))
-        waits = any(row.parameters.needs_history for row in rows)
+        waits = any(row.needs_history for row in rows)
         logits: Array | None = None
         ahead: Drawn | None = None
         if self.pipelined and not all(row.last_token_pending for row in rows):

@@ -145,6 +145,11 @@ class Row:
         return self.mus[-1] if self.mus else None
 
     @property
+    def needs_history(self) -> bool:
+        """Whether a draw must wait until the tokens before it are read."""
+        return self._grammar is not None or self.parameters.needs_history
+
+    @property
     def message(self) -> dict[str, Any] | None:
         """The assistant's message in a conversation, taken apart; None for a row that continues a text."""
         return None if self._answer is None else self._answer.message

@@ -199,6 +199,15 @@ def test_chat_remembers_until_it_is_told_to_forget(model: list[str], tiny_torch:
             "there is no model 'x': give a directory, a .gguf file or an alias (smollm2-135m)",
         ),
         (["generate", "-m", "./x.gguf", "-p", "a"], "there is no checkpoint at ./x.gguf: check the path"),
+        (
+            ["chat", "-m", "x", "--json-schema", "[]"],
+            "--json-schema is not an object: give an object",
+        ),
+        (
+            ["chat", "-m", "x", "--grammar", "@/nowhere"],
+            "/nowhere cannot be read (No such file or directory): check the path",
+        ),
+        (["run", "-m", "x", "-p", "a", "--tools", "[1]"], "tools[0] is no object: write a list of objects"),
         (["models", "rm", "x"], "'x' has not been fetched: fetched so far: nothing"),
         (
             ["models", "pull", ""],

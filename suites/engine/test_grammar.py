@@ -198,4 +198,7 @@ def test_a_service_does_not_keep_every_grammar() -> None:
     table = GrammarTable(KINDS["byte-level"], 300)
     for number in range(KEPT + 9):
         table.open(source_of({"lark_grammar": f'start: "{number}"'}))
-    assert len(table._compiled) == KEPT
+    kept = list(table._compiled)
+    assert len(kept) == KEPT
+    assert table.fault(source_of({"lark_grammar": 'start: "a fault is looked for"'})) is None
+    assert list(table._compiled) == kept

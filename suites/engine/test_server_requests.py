@@ -132,6 +132,17 @@ def test_completion_fields(http: httpx.Client, fields: dict[str, Any], param: st
         ({"chat_template_kwargs": []}, "chat_template_kwargs"),
         ({"prompt": "x"}, "prompt"),
         ({"tools": []}, "tools"),
+        ({"json_schema": {"type": "objct"}, "response_format": {"type": "text"}}, "json_schema"),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "x", "schema": {"type": "objct"}},
+                }
+            },
+            "response_format",
+        ),
+        ({"json_object": True, "response_format": {"type": "json_object"}}, "response_format"),
     ],
 )
 def test_chat_fields(http: httpx.Client, fields: dict[str, Any], param: str) -> None:

@@ -19,6 +19,7 @@ from tokenline.cli import main
 from tokenline.client import Model
 from tokenline.errors import RequestError
 from tokenline.models import FAMILIES
+from tokenline.request import Request
 
 
 @pytest.mark.parametrize("said", SAID)
@@ -180,6 +181,14 @@ def test_what_is_wrong_with_tools_is_named(
         with pytest.raises(RequestError) as ours:
             speaking.model.generate(messages=ASK, **asked)
         assert (ours.value.param, str(ours.value) in caught.value.message) == (param, True)
+
+
+def test_a_tool_that_is_no_object_is_named(speaking: Speaking) -> None:
+    """From Python alone: the server's bodies hold only objects."""
+    asked: Any = {"messages": tuple(ASK), "tools": (WEATHER, 1)}
+    with pytest.raises(RequestError, match=r"tools\[1\] is no object") as caught:
+        speaking.model.submit(Request(**asked))
+    assert caught.value.param == "tools[1]"
 
 
 def test_a_template_that_takes_no_tools_is_refused(tiny_torch: Model, served_url: str) -> None:

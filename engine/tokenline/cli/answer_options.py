@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tokenline.cli.input import reading
 from tokenline.errors import RequestError
 
 ANSWER = "Answer"
@@ -83,13 +84,7 @@ class ToolOptions:
         if self.tool_choice not in ("auto", "none", "required"):
             given["tool_choice"] = {"type": "function", "function": {"name": self.tool_choice}}
         if self.tools is not None:
-            tools = _json("--tools", self.tools, "tools", list)
-            for index, tool in enumerate(tools):
-                if not isinstance(tool, dict):
-                    raise RequestError(
-                        f"tools[{index}] is no object", "write a list of objects", param="tools"
-                    )
-            given["tools"] = tuple(tools)
+            given["tools"] = tuple(_json("--tools", self.tools, "tools", list))
         return given
 
 
@@ -110,13 +105,5 @@ def _text(given: str, param: str) -> str:
     if not given.startswith("@"):
         return given
     path = Path(given[1:])
-    try:
+    with reading(path, param):
         return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise RequestError(
-            f"{path} is not UTF-8 (byte {error.start})", "convert it to UTF-8", param=param
-        ) from None
-    except OSError as error:
-        raise RequestError(
-            f"{path} cannot be read ({error.strerror})", "check the path", param=param
-        ) from None

@@ -29,6 +29,7 @@ def chat(
     interactive = sys.stdin.isatty()
     beginning: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
     messages = list(beginning)
+    asked = constraint.fields()  # before the seconds that loading takes
     loaded = model.load()
     try:
         if interactive:
@@ -44,7 +45,7 @@ def chat(
                     continue
             turn = [*messages, {"role": "user", "content": line}]
             try:
-                result = stream_answer(loaded, sampling.request(messages=tuple(turn), **constraint.fields()))
+                result = stream_answer(loaded, sampling.request(messages=tuple(turn), **asked))
             except RequestError as error:
                 if not interactive:
                     raise

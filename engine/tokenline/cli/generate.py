@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokenline.cli.answer_options import ConstraintOptions, ToolOptions
+from tokenline.cli.input import reading
 from tokenline.cli.options import ModelOptions, SamplingOptions, parsed_ids, takes_options
 from tokenline.cli.output import Interrupted, say, write, write_json
 from tokenline.errors import RequestError, RowError
@@ -154,15 +155,7 @@ def _standard_input() -> bytes:
 
 
 def _read(path: Path) -> str:
-    try:
+    with reading(path, "prompt"):
         # Bytes, because a prompt's line ends are part of it.
         data = _standard_input() if str(path) == "-" else path.read_bytes()
         return data.decode()
-    except UnicodeDecodeError as error:
-        raise RequestError(
-            f"{path} is not UTF-8 (byte {error.start})", "convert it to UTF-8", param="prompt"
-        ) from None
-    except OSError as error:
-        raise RequestError(
-            f"{path} cannot be read ({error.strerror})", "check the path", param="prompt"
-        ) from None

@@ -80,8 +80,9 @@ class GrammarTable:
         return self._vocabulary_size + (not self._tokenizer.eos_token_ids)
 
     def fault(self, source: str) -> str | None:
-        """Why the grammar cannot be compiled, in one line; None where it can."""
-        matcher = self._matcher(source)
+        """Why the grammar cannot be compiled, in one line; None where it can. It is not kept."""
+        with self._lock:
+            matcher = self._compile(source)
         return _line(matcher.get_error()) if matcher.is_error() else None
 
     def open(self, source: str) -> Grammar:
@@ -92,19 +93,21 @@ class GrammarTable:
         return Grammar(matcher.deep_copy(), self._vocabulary_size, self._width)
 
     def _matcher(self, source: str) -> llguidance.LLMatcher:
-        library = _library()
         with self._lock:
-            if self._vocabulary is None:
-                self._vocabulary = self._spelled(library)
             if source not in self._compiled:
-                limits = library.LLParserLimits(verbose_errors=False)
-                self._compiled[source] = library.LLMatcher(
-                    self._vocabulary, source, log_level=0, limits=limits
-                )
+                self._compiled[source] = self._compile(source)
             self._compiled.move_to_end(source)
             while len(self._compiled) > KEPT:
                 self._compiled.popitem(last=False)
             return self._compiled[source]
+
+    def _compile(self, source: str) -> llguidance.LLMatcher:
+        """Under the lock."""
+        library = _library()
+        if self._vocabulary is None:
+            self._vocabulary = self._spelled(library)
+        limits = library.LLParserLimits(verbose_errors=False)
+        return library.LLMatcher(self._vocabulary, source, log_level=0, limits=limits)
 
     def _spelled(self, library: Any) -> llguidance.LLTokenizer:
         ends = sorted(self._tokenizer.eos_token_ids) or [self._vocabulary_size]

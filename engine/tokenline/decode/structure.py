@@ -44,9 +44,12 @@ class StructureTable:
     """Makes them for one checkpoint; any thread may ask it."""
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None, vocabulary_size: int) -> None:
-        self._tokenizer, self._template = tokenizer, template
+        self._template = template
         self._grammars = GrammarTable(tokenizer, vocabulary_size)
         self._special = {name: token for token, name in tokenizer.special_tokens.items()}
+        told = "" if template is None else template.source
+        self._format = format_of(told)
+        self._knows_thoughts = END_THINK in told or tokenizer.has_token(END_THINK)
 
     def check_tools(self, request: Request) -> None:
         """Raise RequestError for tools that the checkpoint's template cannot tell its model about."""
@@ -58,7 +61,7 @@ class StructureTable:
                 "leave tools out, or use another model",
                 param="tools",
             )
-        if format_of(self._template.source) is None:
+        if self._format is None:
             raise RequestError(
                 "the checkpoint's chat template has calls written in a form that is not known here",
                 'known are <tool_call> around JSON, and JSON with "name" and "parameters"',
@@ -75,7 +78,7 @@ class StructureTable:
         if request.messages is not None and request.reasoning_format == "auto":
             thinks = self._thinks(prompt_end)
         functions = [Function.of(tool) for tool in request.tools] if request.tool_choice != "none" else []
-        format = format_of(self._template.source) if functions and self._template is not None else None
+        format = self._format if functions else None
         rules = None if format is None else _call_rules(request, format, functions)
         source = None
         constraint = constraint_grammar(request)
@@ -96,8 +99,7 @@ class StructureTable:
         """Whether an answer may begin with thoughts: the checkpoint's template, or its vocabulary, knows the mark."""
         if prompt_end.rstrip().endswith(THINK):
             return "open"
-        template = "" if self._template is None else self._template.source
-        return "possible" if END_THINK in template or self._tokenizer.has_token(END_THINK) else "none"
+        return "possible" if self._knows_thoughts else "none"
 
     def _mark(self, text: str) -> str:
         if text in self._special:
@@ -106,44 +108,47 @@ class StructureTable:
 
     def _open(self, request: Request, source: str) -> Grammar:
         try:
-            if self._grammars.fault(source) is not None:
-                raise self._refusal(request, source)
             return self._grammars.open(source)
+        except ValueError as error:
+            raise self._refusal(request, str(error)) from None
         except BackendError as error:
             field = request.constraint or ("tool_choice" if request.tool_choice != "auto" else "tools")
             raise RequestError(error.what, error.mend, param=field) from None
 
-    def _refusal(self, request: Request, source: str) -> RequestError:
-        """Which part of the whole is at fault, and where."""
+    def _refusal(self, request: Request, whole: str) -> RequestError:
+        """Which part of the whole is at fault, and where; `whole` is what is wrong where no part is alone."""
         field = request.constraint
         constraint = constraint_grammar(request)
         if field is not None and constraint is not None:
             what = self._grammars.fault(source_of(constraint))
             if what is not None and field == "json_schema":
-                return self._schema_refusal(request.json_schema or {}, field, lenient=False)
+                return self._schema_refusal(request.json_schema or {}, field, what, lenient=False)
             if what is not None:
                 what = what.rpartition("(in regex): ")[2] if field == "regex" else what
                 return RequestError(f"{field}: {what}", "mend it, or leave it out", param=field)
         for index, tool in enumerate(request.tools):
             function = Function.of(tool)
             part = source_of(schema_grammar(function.parameters, lenient=not function.strict))
-            if self._grammars.fault(part) is not None:
+            what = self._grammars.fault(part)
+            if what is not None:
                 name = f"tools[{index}].function.parameters"
-                return self._schema_refusal(function.parameters, name, lenient=not function.strict)
-        what = self._grammars.fault(source)
-        return RequestError(f"the grammar cannot be used: {what}", "ask for less", param=field or "tools")
+                return self._schema_refusal(function.parameters, name, what, lenient=not function.strict)
+        return RequestError(f"the grammar cannot be used: {whole}", "ask for less", param=field or "tools")
 
-    def _schema_refusal(self, schema: Mapping[str, Any], field: str, *, lenient: bool) -> RequestError:
+    def _schema_refusal(
+        self, schema: Mapping[str, Any], field: str, what: str, *, lenient: bool
+    ) -> RequestError:
+        """The deepest schema within this one that is at fault, and what is wrong there instead of `what`."""
         path, part = "$", schema
         deeper = True
         definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
         while deeper:
             deeper = False
             for step, inner in _subschemas(part):
-                if self._schema_fault({**definitions, **inner}, lenient) is not None:
-                    path, part, deeper = path + step, inner, True
+                fault = self._schema_fault({**definitions, **inner}, lenient)
+                if fault is not None:
+                    path, part, what, deeper = path + step, inner, fault, True
                     break
-        what = self._schema_fault({**definitions, **part}, lenient)
         return RequestError(f"{field}: {what}, at {path}", "mend the schema there", param=field)
 
     def _schema_fault(self, schema: Mapping[str, Any], lenient: bool) -> str | None:

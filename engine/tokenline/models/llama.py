@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -65,9 +66,13 @@ class LlamaConfig:
         return made
 
 
+_BLOCKS = ("attention_norm", "attention", "mlp_norm", "mlp")
+
+
 class _Layer:
-    def __init__(self, ops: Ops, tensors: Tensors, name: str, config: LlamaConfig) -> None:
-        width = config.hidden_size
+    def __init__(self, ops: Ops, tensors: Tensors, index: int, config: LlamaConfig) -> None:
+        name, width = f"model.layers.{index}", config.hidden_size
+        self._blocks = [f"layers.{index}.{block}" for block in _BLOCKS]
         self._norm = RmsNorm(ops, tensors, f"{name}.input_layernorm", width, config.rms_norm_eps)
         self._attention = Attention(
             ops,
@@ -87,15 +92,18 @@ class _Layer:
 
     def blocks(
         self, x: Array, cos: Array, sin: Array, mask: Any, cache: LayerCache
-    ) -> Iterator[tuple[str, Array]]:
-        """What each block leaves: a norm its output, attention and mlp the residual stream after them."""
+    ) -> Generator[tuple[str, Array], None, Array]:
+        """What each block leaves: a norm its output, attention and mlp the stream after them; returns the last."""
+        attention_norm, attention, mlp_norm, mlp = self._blocks
         normed = self._norm(x)
-        yield "attention_norm", normed
+        yield attention_norm, normed
         x = x + self._attention(normed, cos, sin, mask, cache)
-        yield "attention", x
+        yield attention, x
         normed = self._mlp_norm(x)
-        yield "mlp_norm", normed
-        yield "mlp", x + self._mlp(normed)
+        yield mlp_norm, normed
+        x = x + self._mlp(normed)
+        yield mlp, x
+        return x
 
 
 class Llama:
@@ -110,7 +118,7 @@ class Llama:
         self._embedding = Embedding(
             ops, tensors, "model.embed_tokens", c.vocab_size, c.hidden_size, tied=tied
         )
-        self._layers = [_Layer(ops, tensors, f"model.layers.{i}", c) for i in range(c.num_hidden_layers)]
+        self._layers = [_Layer(ops, tensors, i, c) for i in range(c.num_hidden_layers)]
         self._norm = RmsNorm(ops, tensors, "model.norm", c.hidden_size, c.rms_norm_eps)
         if tied:
             tensors.leave("lm_head.weight")
@@ -125,8 +133,7 @@ class Llama:
         return [DenseCache(self._ops, c.num_key_value_heads, c.head_dim) for _ in self._layers]
 
     def hidden(self, ids: Array, caches: Sequence[LayerCache]) -> Array:
-        for _, x in self.blocks(ids, caches):  # noqa: B007  (the last one is the answer)
-            pass
+        [(_, x)] = deque(self.blocks(ids, caches), maxlen=1)
         return x
 
     def blocks(self, ids: Array, caches: Sequence[LayerCache]) -> Iterator[tuple[str, Array]]:
@@ -135,9 +142,8 @@ class Llama:
         mask = caches[0].mask(tokens)
         x = self._embedding(ids)
         yield "embedding", x
-        for index, (layer, cache) in enumerate(zip(self._layers, caches, strict=True)):
-            for block, x in layer.blocks(x, cos, sin, mask, cache):  # noqa: B020  (each block feeds the next)
-                yield f"layers.{index}.{block}", x
+        for layer, cache in zip(self._layers, caches, strict=True):
+            x = yield from layer.blocks(x, cos, sin, mask, cache)
         yield "norm", self._norm(x)
 
     def logits(self, hidden: Array) -> Array:

@@ -16,6 +16,11 @@ MAX_TOP_LOGPROBS = 20
 CONSTRAINTS = ("json_object", "json_schema", "regex", "choice", "grammar")
 
 
+def constraints_of(fields: object) -> list[str]:
+    """Which of them are given in a request or a body."""
+    return [name for name in CONSTRAINTS if getattr(fields, name) not in (None, False)]
+
+
 class LoopDetection(msgspec.Struct, frozen=True, kw_only=True):
     """Stops a row whose tail repeats: `repeats` copies of a period of at most `max_period` tokens."""
 
@@ -67,7 +72,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def constraint(self) -> str | None:
         """The field that says what the text must be, None where nothing does."""
-        return next((name for name in CONSTRAINTS if getattr(self, name) not in (None, False)), None)
+        return next(iter(constraints_of(self)), None)
 
 
 _REQUEST_RANGES: dict[str, Range] = {
@@ -118,7 +123,7 @@ def validate(request: Request, vocabulary_size: int | None) -> None:
 
 
 def _validate_constraint(request: Request) -> None:
-    given = [name for name in CONSTRAINTS if getattr(request, name) not in (None, False)]
+    given = constraints_of(request)
     require(len(given) < 2, given[-1] if given else "", f"{' and '.join(given)} are both given", "give one")
     for name in ("regex", "choice", "grammar"):
         require(getattr(request, name) not in ("", ()), name, f"{name} is empty", "leave it out, or fill it")

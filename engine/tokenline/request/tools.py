@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def function_fault(tool: Mapping[str, Any]) -> tuple[str, str, str] | None:
+def function_fault(tool: object) -> tuple[str, str, str] | None:
     """(path, what, mend) of what is wrong with a tool, None where nothing is."""
+    if not isinstance(tool, dict):
+        return "", "is no object", "write a list of objects"
     if tool.get("type") != "function":
         return ".type", f"is {tool.get('type')!r}", 'only "function" is known'
     function = tool.get("function")

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from tokenline.errors import RequestError
-from tokenline.request import CONSTRAINTS, LoopDetection, Request, Sampling
+from tokenline.request import CONSTRAINTS, LoopDetection, Request, Sampling, constraints_of
+from tokenline.request.bounds import require
 from tokenline.server.bodies import ChatBody, CommonBody, CompletionBody, Loop, Message
 
 MAX_CHOICES = 128
@@ -33,9 +34,9 @@ def parse(data: bytes, kind: type[Body]) -> Body:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(f"the body is not valid JSON ({error})", "send a JSON object") from None
     n = body.choices
-    _require(1 <= n <= MAX_CHOICES, "n", f"n {n} is outside 1 to {MAX_CHOICES}", f"use 1 to {MAX_CHOICES}")
-    _require(body.stream_options is None or bool(body.stream), "stream_options", "stream_options without stream",
-             "set stream to true")  # fmt: skip
+    require(1 <= n <= MAX_CHOICES, "n", f"n {n} is outside 1 to {MAX_CHOICES}", f"use 1 to {MAX_CHOICES}")
+    require(body.stream_options is None or bool(body.stream), "stream_options", "stream_options without stream",
+            "set stream to true")  # fmt: skip
     return body
 
 
@@ -47,7 +48,7 @@ def completion_requests(body: CompletionBody) -> list[Request]:
     if of_prompt is None and body.echo:
         of_prompt = body.logprobs
     total = len(prompts) * body.choices
-    _require(total <= MAX_CHOICES, "n", f"{total} choices were asked for", f"ask for {MAX_CHOICES} at most")
+    require(total <= MAX_CHOICES, "n", f"{total} choices were asked for", f"ask for {MAX_CHOICES} at most")
     return [
         _request(
             body,
@@ -64,14 +65,14 @@ def completion_requests(body: CompletionBody) -> list[Request]:
 
 def chat_requests(body: ChatBody) -> list[Request]:
     """One request per choice."""
-    _require(bool(body.messages), "messages", "there are no messages", "send at least one")
-    _require(body.top_logprobs is None or bool(body.logprobs), "top_logprobs", "top_logprobs without logprobs",
-             "set logprobs to true")  # fmt: skip
+    require(bool(body.messages), "messages", "there are no messages", "send at least one")
+    require(body.top_logprobs is None or bool(body.logprobs), "top_logprobs", "top_logprobs without logprobs",
+            "set logprobs to true")  # fmt: skip
     limits = {body.max_tokens, body.max_completion_tokens} - {None}
-    _require(
+    require(
         len(limits) < 2, "max_completion_tokens", "max_tokens and max_completion_tokens differ", "send one"
     )
-    _require(body.tools != (), "tools", "tools is empty", "leave it out, or give at least one")
+    require(body.tools != (), "tools", "tools is empty", "leave it out, or give at least one")
     names = ("tools", "tool_choice", "parallel_tool_calls", "reasoning_format")
     given = {name: value for name in names if (value := getattr(body, name)) is not None}
     return [
@@ -91,7 +92,7 @@ def chat_requests(body: ChatBody) -> list[Request]:
 
 def spelled(error: RequestError, body: CommonBody) -> RequestError:
     """An error of a request under the name that the client gave its field."""
-    if isinstance(body, ChatBody) and error.param == "json_schema" and body.response_format is not None:
+    if error.param == "json_schema" and body.json_schema is None:  # it came as `response_format`
         return type(error)(error.what, error.mend, param="response_format")
     return error
 
@@ -101,13 +102,15 @@ def _response_format(body: ChatBody) -> dict[str, Any]:
     form = body.response_format
     if form is None or form.type == "text":
         return {}
-    given = next((name for name in CONSTRAINTS if getattr(body, name) not in (None, False)), None)
-    _require(given is None, "response_format", f"response_format and {given} are both given", "give one")
+    if given := constraints_of(body):
+        raise RequestError(
+            f"response_format and {given[0]} are both given", "give one", param="response_format"
+        )
     if form.type == "json_object":
         return {"json_object": True}
     schema = None if form.json_schema is None else form.json_schema.schema
-    _require(schema is not None, "response_format.json_schema", "response_format has no schema",
-             'write {"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}')  # fmt: skip
+    require(schema is not None, "response_format.json_schema", "response_format has no schema",
+            'write {"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}')  # fmt: skip
     return {"json_schema": schema}
 
 
@@ -154,7 +157,7 @@ def prompts_of(body: CompletionBody) -> list[dict[str, Any]]:
 
 def _token_ids(ids: list[Any]) -> tuple[int, ...]:
     whole = all(isinstance(token, int) and not isinstance(token, bool) for token in ids)
-    _require(whole, "prompt", "a token id is not a whole number", "send a text or a list of token ids")
+    require(whole, "prompt", "a token id is not a whole number", "send a text or a list of token ids")
     return tuple(ids)
 
 
@@ -163,8 +166,8 @@ def _message(message: Message) -> dict[str, Any]:
     content = message.content
     if isinstance(content, list):
         content = "\n".join(part.text for part in content)
-    _require(content is not None or bool(message.tool_calls), "messages", f"a {message.role} message has no content",
-             "give it content")  # fmt: skip
+    require(content is not None or bool(message.tool_calls), "messages", f"a {message.role} message has no content",
+            "give it content")  # fmt: skip
     names = ("name", "reasoning_content", "tool_calls", "tool_call_id")
     fields = {name: getattr(message, name) for name in names}
     return {
@@ -178,11 +181,6 @@ def _biases(given: dict[str, float] | None) -> dict[int, float] | None:
     if given is None:
         return None
     for token in given:
-        _require(token.isascii() and token.isdigit() and len(token) < 20, "logit_bias",
-                 f"logit_bias names {token[:40]!r}, which is not a token id", "use token ids as keys")  # fmt: skip
+        require(token.isascii() and token.isdigit() and len(token) < 20, "logit_bias",
+                f"logit_bias names {token[:40]!r}, which is not a token id", "use token ids as keys")  # fmt: skip
     return {int(token): bias for token, bias in given.items()}
-
-
-def _require(ok: bool, param: str, what: str, mend: str) -> None:
-    if not ok:
-        raise RequestError(what, mend, param=param)

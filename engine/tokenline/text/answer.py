@@ -43,7 +43,6 @@ class Answer:
         self._state = {"none": "content", "possible": "start", "open": "thoughts"}[reasoning]
         self._skip_space = reasoning == "open"
         self._bare = tools is not None and not tools.format.opening
-        self._said_nothing = True
         self._lead = ""  # what stands before the call that is being read, should it be none
         self._reader: CallReader | None = None
         self._delta: Delta = {}
@@ -138,11 +137,11 @@ class Answer:
         assert self._tools is not None
         text = self._buffer.lstrip()
         between = self._tools.format.between.strip()
-        if self._said_nothing and self.calls and between and text.startswith(between):
+        if not self.content and self.calls and between and text.startswith(between):
             text = text[len(between) :].lstrip()
-        if self._said_nothing and not text and not final:
+        if not self.content and not text and not final:
             return False
-        if self._said_nothing and text.startswith("{"):
+        if not self.content and text.startswith("{"):
             self._lead = self._buffer[: len(self._buffer) - len(text)]
             self._buffer = text
             self._state, self._reader = "call", self._tools.reader()
@@ -190,8 +189,6 @@ class Answer:
             self._skip_space = not self._buffer
 
     def _say(self, text: str) -> None:
-        if text:
-            self._said_nothing = False
         self._add("content", text)
 
     def _add(self, field: str, text: str) -> None:

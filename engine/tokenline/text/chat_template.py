@@ -90,10 +90,11 @@ class ChatTemplate:
             for name, token in (("bos_token", bos_token), ("eos_token", eos_token))
             if token is not None
         }
+        environment = _environment()
         try:
-            self._template = _environment().from_string(source)
+            self._template = environment.from_string(source)
             # Whether it reads the tools that it is given.
-            self.takes_tools = "tools" in jinja2.meta.find_undeclared_variables(_environment().parse(source))
+            self.takes_tools = "tools" in jinja2.meta.find_undeclared_variables(environment.parse(source))
         except jinja2.TemplateError as error:
             raise CheckpointError(
                 f"the checkpoint's chat template does not compile ({_line(error)})",

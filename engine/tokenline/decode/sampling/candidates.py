@@ -14,6 +14,11 @@ REMOVED = float("-inf")
 TRIED = (1024, 16384)
 
 
+def hold(shares: np.ndarray, least: Sequence[float]) -> np.ndarray:
+    """Which rows' shares [rows, n] sum to at least so much, with room for a sum in another order; bool [rows]."""
+    return shares.sum(-1, dtype=np.float64) >= np.asarray(least) * (1 + 1e-4) + 1e-6
+
+
 def columns(ops: Ops, values: Sequence[float]) -> Array:
     """One number per row, float32 [rows, 1]."""
     return ops.float32(np.asarray(values, dtype=np.float32)[:, None])

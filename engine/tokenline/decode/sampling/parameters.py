@@ -18,8 +18,7 @@ from tokenline.text.tokenizer import Tokenizer
 @dataclass(frozen=True)
 class RowParameters:
     """One row's sampler: its settings, the seed that was drawn if none was given, and the logprobs it reports; and
-    what the settings mean for one tokenizer: its end-of-sequence tokens and the DRY breakers as tokens. `structured`: a
-    grammar says which tokens may come next."""
+    what the settings mean for one tokenizer: its end-of-sequence tokens and the DRY breakers as tokens."""
 
     sampling: Sampling
     seed: int
@@ -27,19 +26,15 @@ class RowParameters:
     raw_logprobs: bool = False
     eos_token_ids: frozenset[int] = frozenset()
     breakers: Breakers = field(default_factory=dict)
-    structured: bool = False
 
     @classmethod
-    def of(
-        cls, request: Request, tokenizer: Tokenizer, table: BreakerTable, *, structured: bool = False
-    ) -> Self:
+    def of(cls, request: Request, tokenizer: Tokenizer, table: BreakerTable) -> Self:
         s = request.sampling
         return cls(
             sampling=s,
             seed=secrets.randbits(32) if s.seed is None else s.seed,
             top_logprobs=request.logprobs,
             raw_logprobs=request.logprobs_mode == "raw",
-            structured=structured,
             eos_token_ids=tokenizer.eos_token_ids,
             breakers=table.breakers(s.dry_breakers) if "dry" in s.active else {},
         )
@@ -52,7 +47,7 @@ class RowParameters:
 
     @cached_property
     def needs_history(self) -> bool:
-        return self.structured or self.sampling.needs_history
+        return self.sampling.needs_history
 
     @property
     def greedy(self) -> bool:

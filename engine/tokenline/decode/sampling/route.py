@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 
 from tokenline.decode.sampling import mirostat
-from tokenline.decode.sampling.candidates import Candidates
+from tokenline.decode.sampling.candidates import Candidates, hold
 from tokenline.decode.sampling.parameters import RowDraw
 from tokenline.decode.sampling.xtc import fires
 from tokenline.request import Sampling
@@ -50,10 +50,8 @@ def holds_top_p(head: Candidates, rows: Sequence[Sampling]) -> np.ndarray | None
     shares = head.ops.peek(head.masses())
     if shares is None:
         return None
-    # With room for a sum in another order.
-    bounds = np.asarray([row.top_p for row in rows]) * (1 + 1e-4) + 1e-6
     kept = np.asarray([row.min_keep for row in rows]) <= shares.shape[-1]
-    return (shares.sum(-1, dtype=np.float64) >= bounds) & kept
+    return hold(shares, [row.top_p for row in rows]) & kept
 
 
 def holds_mirostat(head: Candidates, version: int, mus: Sequence[float]) -> np.ndarray | None:

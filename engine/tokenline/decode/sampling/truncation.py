@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tokenline.decode.sampling.candidates import REMOVED, TRIED, Candidates, columns, ranks
+from tokenline.decode.sampling.candidates import REMOVED, TRIED, Candidates, columns, hold, ranks
 from tokenline.ops.base import Array, Ops
 from tokenline.request import Sampling
 
@@ -99,8 +99,6 @@ def _nearest(
     looking whether they do waits for nothing; else of all."""
     width = nearness.shape[-1]
     least = max(row.min_keep for row in rows)
-    # With room for a sum in another order.
-    bounds = np.asarray([row.typical_p for row in rows]) * (1 + 1e-4) + 1e-6
     for count in TRIED:
         if not least <= count < width:
             continue
@@ -109,7 +107,7 @@ def _nearest(
         shares = ops.peek(gathered)
         if shares is None:
             break
-        if (shares.sum(-1, dtype=np.float64) >= bounds).all():
+        if hold(shares, [row.typical_p for row in rows]).all():
             return nearest, indices, gathered
     nearest, indices = ops.largest(nearness, width)
     return nearest, indices, ops.gather(masses, indices)
