@@ -19,13 +19,13 @@ sha256 = "00"
 
 [arms.fake]
 kind = "command"
-command = ["{python}", "{program}"]
+command = ["{python}", "{program}", "{prompt}"]
 output = "text"
 timeout_s = 5.0
 
 [arms.other]
 kind = "command"
-command = ["{python}", "{program}"]
+command = ["{python}", "{program}", "{prompt}"]
 output = "text"
 timeout_s = 5.0
 

@@ -106,13 +106,13 @@ def test_a_claim_without_cases_fails(repository: Path) -> None:
 
 
 def test_a_program_that_does_not_exist(repository: Path) -> None:
-    arm = make_arm("x", "command", {"command": ["/no/such/program"]}, "toy")
+    arm = make_arm("x", "command", {"command": ["/no/such/program", "{prompt}"]}, "toy")
     with pytest.raises(ArmError, match="cannot be started"):
         arm.generate(CASE)
 
 
 def test_a_chat_is_refused_by_a_foreign_command() -> None:
-    arm = make_arm("x", "command", {"command": ["true"]}, "toy")
+    arm = make_arm("x", "command", {"command": ["true", "{prompt}"]}, "toy")
     chat = Case(name="c", kind="chat", max_tokens=1, messages=(Message("user", "hi"),))
     with pytest.raises(ArmError, match="takes a plain prompt"):
         arm.generate(chat)
@@ -216,3 +216,11 @@ def test_a_program_that_prints_without_end_is_stopped(monkeypatch: pytest.Monkey
     with pytest.raises(ArmError, match="printed more than 1 MiB: that is no answer") as caught:
         command.run_to_end(words, timeout_s=30.0)
     assert len(caught.value.printed) <= 4000
+
+
+@pytest.mark.parametrize("words", [["echo", "hi"], ["echo", "{promt}"], ["engine", "--model", "{model}"]])
+def test_a_command_that_never_sees_the_prompt_is_refused(words: list[str]) -> None:
+    with pytest.raises(ArmError, match="no place for the prompt"):
+        make_arm("x", "command", {"command": words}, "toy")
+    for place in ("{prompt}", "--file={prompt_file}"):
+        make_arm("x", "command", {"command": [*words, place]}, "toy")

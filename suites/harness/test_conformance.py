@@ -118,7 +118,16 @@ def test_the_command_prints_a_line_a_check_and_exits_by_what_it_found(tmp_path: 
     assert told.exit_code == 0
     assert "2 of 2 checks held" in told.stdout
     missing = CliRunner().invoke(
-        app, [*words[:4], "--option", 'command=["/no/such"]', "--option", "output=text", "--only", "declared"]
+        app,
+        [
+            *words[:4],
+            "--option",
+            'command=["/no/such", "{prompt}"]',
+            "--option",
+            "output=text",
+            "--only",
+            "declared",
+        ],
     )
     assert missing.exit_code == 3
     assert "cannot be started" in missing.stdout

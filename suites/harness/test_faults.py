@@ -99,12 +99,12 @@ name = "toy"
 model = "toy"
 [arms.one]
 kind = "command"
-command = ["{python}", "engine.py"]
+command = ["{python}", "engine.py", "{prompt}"]
 output = "text"
 timeout_s = 5.0
 [arms.two]
 kind = "command"
-command = ["{python}", "reference.py"]
+command = ["{python}", "reference.py", "{prompt}"]
 output = "text"
 timeout_s = 5.0
 [[cases]]

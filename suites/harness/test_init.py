@@ -106,7 +106,7 @@ def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
 def test_every_engine_makes_a_policy_that_loads(tmp_path: Path, engine: str) -> None:
     words = ["--yes", "--engine", engine]
     words += ["--model", "/models/m.gguf"] if ENGINES[engine].model else []
-    words += ["--command", "serve {model} {port}"] if "command" in ENGINES[engine].asks else []
+    words += ["--command", "run {model} {port} {prompt}"] if "command" in ENGINES[engine].asks else []
     status, said = run(tmp_path, *words)
     assert status == 0, said
     assert load(tmp_path).arms["engine"].kind == ENGINES[engine].kind

@@ -46,9 +46,8 @@ def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
             f"import pathlib\nwith pathlib.Path({str(pytester.path / 'ran.log')!r}).open('a') as log:\n"
             f"    log.write({arm!r} + chr(10))\nprint({word!r}, end='')\n"
         )
-        text += (
-            f'[arms.{arm}]\nkind = "command"\noutput = "text"\ncommand = ["{sys.executable}", "{program}"]\n'
-        )
+        words = f'["{sys.executable}", "{program}", "{{prompt}}"]'
+        text += f'[arms.{arm}]\nkind = "command"\noutput = "text"\ncommand = {words}\n'
     (pytester.path / "paritygate.toml").write_text(text)
     (pytester.path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))

@@ -45,13 +45,13 @@ model = "{root}/weights.bin"
 
 [arms.one]
 kind = "command"
-command = ["{python}", "{root}/engine.py", "one"]
+command = ["{python}", "{root}/engine.py", "one", "{prompt}"]
 output = "text"
 timeout_s = 20.0
 
 [arms.two]
 kind = "command"
-command = ["{python}", "{root}/tools/engine.py", "two"]
+command = ["{python}", "{root}/tools/engine.py", "two", "{prompt}"]
 output = "text"
 timeout_s = 20.0
 
@@ -107,6 +107,7 @@ class Repository:
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     # What is installed in place here is this checkout, which somebody may be editing; a test of its own reads one.
     monkeypatch.setattr(Keys, "_editable", lambda self, distribution: "")
+    monkeypatch.delenv("PARITYGATE_MODEL", raising=False)
     (tmp_path / "repository").mkdir()
     return Repository(tmp_path / "repository", tmp_path / "ran.log")
 

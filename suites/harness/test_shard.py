@@ -70,9 +70,8 @@ def root(tmp_path: Path) -> Path:
     for arm, word in (("a", "hello"), ("b", "hello"), ("c", "hello"), ("odd", "hullo")):
         program = root / f"{arm}.py"
         program.write_text(f"print({word!r}, end='')\n")
-        text += (
-            f'[arms.{arm}]\nkind = "command"\noutput = "text"\ncommand = ["{sys.executable}", "{program}"]\n'
-        )
+        words = f'["{sys.executable}", "{program}", "{{prompt}}"]'
+        text += f'[arms.{arm}]\nkind = "command"\noutput = "text"\ncommand = {words}\n'
     (root / "paritygate.toml").write_text(text)
     return root
 

@@ -16,6 +16,8 @@ from tokenline.ops.arrays import HostArray
 
 Array = Any  # torch.Tensor or mlx.core.array
 Weight = Any  # what `Ops.weight` returned: a dense array or a backend's packed one
+# Entries in a block of `largest`: few enough that the blocks chosen are a fraction of a vocabulary.
+BLOCK = 32
 
 
 @dataclass
@@ -127,7 +129,11 @@ class Ops(Protocol):
     def argmax(self, x: Array) -> Array: ...
     def largest(self, x: Array, count: int) -> tuple[Array, Array]:
         """Values and indices of the `count` largest of each row, descending; of equal ones the lower index first.
-        All of them where there are fewer."""
+        All of them where there are fewer.
+
+        Sorting a whole vocabulary takes ten milliseconds and more. The `count` blocks with the largest maxima, of
+        equal ones those with lower indices, hold the `count` largest: each has an entry that comes before any other's.
+        """
         ...
 
     def gather(self, x: Array, indices: Array) -> Array:
@@ -160,5 +166,6 @@ class Ops(Protocol):
         ...
 
     def peek(self, x: Array) -> np.ndarray | None:
-        """The values where looking waits for nothing (eager, on the host), else None; no host read."""
+        """The values where looking costs less than what it saves (the host computes them anyway), else None; no
+        host read."""
         ...

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tokenline.ops.arrays import HostArray, QuantizedArray, dense
-from tokenline.ops.base import WorkCounters
+from tokenline.ops.base import BLOCK, WorkCounters
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -181,16 +181,14 @@ class TorchOps:
         if count >= size or self.device != "cpu":
             values, indices = torch.sort(x, dim=-1, descending=True, stable=True)
             return values[:, :count], indices[:, :count]
-        # Sorting a whole vocabulary takes ten milliseconds. The `count` blocks with the largest maxima, of equal
-        # ones those with lower ids, hold the `count` largest: each has an entry that comes before any elsewhere.
-        if size < 2 * count * _BLOCK:
+        if size < 2 * count * BLOCK:
             indices = _first_of(x, count)
         else:
-            whole = size // _BLOCK * _BLOCK
-            maxima = x[:, :whole].unflatten(1, (-1, _BLOCK)).amax(-1)
+            whole = size // BLOCK * BLOCK
+            maxima = x[:, :whole].unflatten(1, (-1, BLOCK)).amax(-1)
             blocks = _first_of(maxima, count).sort(dim=-1).values
-            steps = torch.arange(_BLOCK, device=x.device)
-            inside = (blocks[:, :, None] * _BLOCK + steps).flatten(1)
+            steps = torch.arange(BLOCK, device=x.device)
+            inside = (blocks[:, :, None] * BLOCK + steps).flatten(1)
             rest = torch.arange(whole, size, device=x.device).expand(x.shape[0], -1)
             candidates = torch.cat([inside, rest], 1)
             # Ascending ids, so that of equal values the lower id is first here too.
@@ -229,8 +227,8 @@ class TorchOps:
         if x.is_floating_point() and size > _ROW:
             # torch splits the sum of a lone long row over its threads and those of a batch over the rows, which
             # rounds otherwise: in two steps neither sum is long.
-            whole = size // _BLOCK * _BLOCK
-            blocks = x[..., :whole].unflatten(-1, (-1, _BLOCK)).sum(dim=-1)
+            whole = size // BLOCK * BLOCK
+            blocks = x[..., :whole].unflatten(-1, (-1, BLOCK)).sum(dim=-1)
             x = torch.cat([blocks, x[..., whole:]], -1)
         return x.sum(dim=-1, keepdim=True)
 
@@ -250,8 +248,6 @@ class TorchOps:
         return x.numpy() if self.device == "cpu" else None
 
 
-# Entries in a block of `largest`: few enough that the blocks chosen are a fraction of a vocabulary.
-_BLOCK = 32
 # A row up to this long is summed in one go: torch gives no thread less than 32768 entries.
 _ROW = 4096
 

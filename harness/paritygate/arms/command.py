@@ -23,6 +23,8 @@ from paritygate.arms.written_answer import refuse_beyond_sampling
 from paritygate.case import Case
 from paritygate.stream import Stream
 
+PROMPT_PLACES = ("{prompt}", "{prompt_file}")
+
 
 class CommandOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of an arm of kind `command`.
@@ -38,6 +40,13 @@ class CommandOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     dtype: str = "float32"
     threads: int = 1
     timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.command and not any(place in word for word in self.command for place in PROMPT_PLACES):
+            raise ValueError(
+                "command has no place for the prompt, so every answer would be to nothing: "
+                "write {prompt} or {prompt_file} among its words"
+            )
 
 
 MOST_PRINTED = 64 << 20  # bytes of an answer
