@@ -22,7 +22,6 @@ from tokenline.checkpoint.open import open_checkpoint
 from tokenline.client import Model
 from tokenline.errors import CheckpointError
 from tokenline.models import FAMILIES
-from tokenline.models.rope import inverse_frequencies
 from tokenline.ops.arrays import QuantizedArray, dense, stack_rows
 
 from gguf import GGMLQuantizationType as Kind  # isort: skip
@@ -163,7 +162,7 @@ def change(path: Path, **values: object) -> None:
         ({"num_attention_heads": 3}, "make no model"),
         ({"vocab_size": None}, "lacks 'vocab_size'"),
         ({"hidden_act": "gelu"}, "'gelu' is not supported"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "'yarn' is not supported"),
+        ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, "'spiral' is not supported"),
     ],
 )
 def test_a_configuration_that_does_not_fit_is_one_line(
@@ -219,30 +218,3 @@ def test_a_tied_head_stored_all_the_same_is_no_stranger(tmp_path: Path, tiny_che
     change(copy / "config.json", tie_word_embeddings=True)
     with Model(str(copy), backend="torch", threads=1) as model:
         assert model.logits(TOKENS).shape == (len(TOKENS), 259)
-
-
-@pytest.mark.parametrize(
-    "scaling",
-    [
-        {"rope_type": "default"},
-        {"rope_type": "linear", "factor": 4.0},
-        {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        },
-    ],
-)
-def test_rope_frequencies_against_transformers(scaling: dict) -> None:
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    config = transformers.LlamaConfig(
-        hidden_size=64, num_attention_heads=4, rope_parameters={"rope_theta": 5e4, **scaling}
-    )
-    if scaling["rope_type"] == "default":
-        theirs = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config).inv_freq.numpy()
-    else:
-        theirs = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, "cpu")[0].numpy()
-    np.testing.assert_allclose(inverse_frequencies(16, 5e4, scaling), theirs, rtol=1e-6)

@@ -1,6 +1,9 @@
 """What a layer remembers between forwards."""
 
-from tokenline.cache.base import LayerCache
+from tokenline.cache.base import AttentionCache, LayerCache
 from tokenline.cache.dense import DenseCache
+from tokenline.cache.latent import LatentCache
+from tokenline.cache.recurrent import RecurrentCache
+from tokenline.cache.window import WindowCache
 
-__all__ = ["DenseCache", "LayerCache"]
+__all__ = ["AttentionCache", "DenseCache", "LatentCache", "LayerCache", "RecurrentCache", "WindowCache"]

@@ -11,25 +11,13 @@ from tokenline.ops.base import Array
 
 
 class LayerCache(Protocol):
-    """One layer's memory for a batch of rows that all end at the same index; shorter rows are padded on the left.
+    """One layer's memory for a batch of rows that all end at the same index.
 
-    A lone row has no padding and no mask. `trim` and `rewind` return False and change nothing when they cannot
-    remove exactly n tokens.
+    `trim` and `rewind` return False and change nothing when they cannot remove exactly n tokens.
     """
 
     length: int  # tokens held by the longest row
-
-    def update(self, keys: Array, values: Array) -> tuple[Array, Array]:
-        """Append [B, Hkv, T, D] and return everything held, [B, Hkv, S, D]."""
-        ...
-
-    def mask(self, tokens: int) -> Array | str | None:
-        """What the next `tokens` queries see, as `Ops.attention` takes it; asked before `update`."""
-        ...
-
-    def positions(self, tokens: int) -> int | np.ndarray:
-        """Of the next tokens: the first position for a batch without padding, else int [B, T]."""
-        ...
+    trimmable: bool  # whether `trim` can give any shorter state, or only the few tokens that `rewind` can
 
     def extend(self, other: Self) -> None:
         """Append other's rows to this batch: one pad and one concatenation."""
@@ -50,3 +38,26 @@ class LayerCache(Protocol):
     def rows(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
+
+
+class AttentionCache(LayerCache, Protocol):
+    """Holds something of every token that may still be seen; shorter rows are padded on the left.
+
+    A lone row has no padding and no mask. Caches of one `kind` that have seen the same rows have one mask.
+    """
+
+    @property
+    def kind(self) -> object: ...
+
+    def update(self, *arrays: Array) -> Sequence[Array]:
+        """Append [B, H, T, size] each (keys and values; a latent cache has one) and return what the next queries may
+        see, [B, H, S, size] each."""
+        ...
+
+    def mask(self, tokens: int) -> Array | str | None:
+        """What the next `tokens` queries see, as `Ops.attention` takes it; asked before `update`."""
+        ...
+
+    def positions(self, tokens: int) -> int | np.ndarray:
+        """Of the next tokens: the first position for a batch without padding, else int [B, T]."""
+        ...

@@ -9,8 +9,8 @@ import numpy as np
 
 from tokenline.ops.base import Array, Ops
 
-# Buffers grow in steps of this many tokens. The capacity is a function of the length alone, so that a batch that
-# was filled in one go and one that was restored from a shorter state have the same strides, hence the same kernels.
+# Buffers grow in steps of this many tokens. Their layout is a function of the length alone, so that a batch that was
+# filled in one go and one that was restored from a shorter state have the same strides, hence the same kernels.
 GROWTH = 256
 
 
@@ -19,15 +19,29 @@ def capacity(length: int) -> int:
 
 
 class DenseCache:
-    """Buffers [B, Hkv, capacity, D], filled to `length`; row b's first `padding[b]` tokens are padding."""
+    """Buffers [B, H, capacity, size], one for each of `sizes`, filled to `length`.
 
-    def __init__(self, ops: Ops, heads: int, size: int) -> None:
+    Row b's first `padding[b]` tokens are padding. Token i lies at `i - base_of(length)`: a subclass that forgets old
+    tokens says from which on they are kept, and from which on they are seen.
+    """
+
+    trimmable = True
+
+    def __init__(self, ops: Ops, heads: int, *sizes: int) -> None:
         self._ops = ops
-        self._heads, self._size = heads, size
+        self._heads = heads
+        self._sizes = sizes if len(sizes) > 1 else sizes * 2
         self.length = 0
         self.padding = [0]
-        self._keys: Array | None = None
-        self._values: Array | None = None
+        self._buffers: list[Array] = []
+        self._base = 0  # the token at the buffers' first place
+        self._kept = (
+            0  # the first token whose state is there: a batch may have been made of rows that kept less
+        )
+
+    @property
+    def kind(self) -> object:
+        return type(self)
 
     @property
     def rows(self) -> int:
@@ -35,33 +49,58 @@ class DenseCache:
 
     @property
     def nbytes(self) -> int:
-        return 0 if self._keys is None else 2 * self._keys.nbytes
+        return sum(buffer.nbytes for buffer in self._buffers)
 
-    def update(self, keys: Array, values: Array) -> tuple[Array, Array]:
-        start, self.length = self.length, self.length + keys.shape[2]
-        self._keys = held_keys = self._resized(self._keys, start, keys.shape[0])
-        self._values = held_values = self._resized(self._values, start, keys.shape[0])
-        held_keys[:, :, start : self.length] = keys
-        held_values[:, :, start : self.length] = values
-        return held_keys[:, :, : self.length], held_values[:, :, : self.length]
+    def base_of(self, length: int) -> int:
+        """The first token that a cache of so many tokens keeps a place for."""
+        return 0
 
-    def _resized(self, buffer: Array | None, filled: int, rows: int) -> Array:
-        if buffer is not None and buffer.shape[2] == capacity(self.length):
-            return buffer
-        grown = self._ops.zeros((rows, self._heads, capacity(self.length), self._size))
-        if buffer is not None:
-            grown[:, :, :filled] = buffer[:, :, :filled]
-            self._ops.counters.bytes_copied += grown.nbytes // grown.shape[2] * filled
-        return grown
+    def seen_from(self, position: int) -> int:
+        """The first token that the query at this position sees."""
+        return 0
+
+    def update(self, *arrays: Array) -> Sequence[Array]:
+        start, stop = self.length, self.length + arrays[0].shape[2]
+        base, first = self.base_of(start), self.seen_from(start)
+        self.length = stop
+        if not self._buffers:
+            self._buffers = self._empty(arrays[0].shape[0], capacity(stop - base))
+            self._base = base
+        else:
+            self._lay_out(start, base, stop)
+        for buffer, array in zip(self._buffers, arrays, strict=True):
+            buffer[:, :, start - base : stop - base] = array
+        seen = [buffer[:, :, first - base : stop - base] for buffer in self._buffers]
+        if self.base_of(stop) != base:
+            self._lay_out(stop, self.base_of(stop), stop)
+        return seen
+
+    def _empty(self, rows: int, tokens: int) -> list[Array]:
+        return [self._ops.zeros((rows, self._heads, tokens, size)) for size in self._sizes]
+
+    def _lay_out(self, filled: int, base: int, length: int) -> None:
+        """Have room for the tokens from `base` to `length`, of which those before `filled` are there."""
+        if self._base == base and self._buffers[0].shape[2] == capacity(length - base):
+            return
+        start = max(base, self._base)
+        grown = self._empty(self.rows, capacity(length - base))
+        for new, old in zip(grown, self._buffers, strict=True):
+            new[:, :, start - base : filled - base] = old[:, :, start - self._base : filled - self._base]
+            self._ops.counters.bytes_copied += new.nbytes // new.shape[2] * (filled - start)
+        self._buffers, self._base = grown, base
+        self._kept = max(self._kept, start)
 
     def mask(self, tokens: int) -> Array | str | None:
-        if not any(self.padding):
-            return None if tokens == 1 else "causal"
-        keys = np.arange(self.length + tokens)
-        queries = np.arange(self.length, self.length + tokens)
-        seen = (keys[None, None] <= queries[None, :, None]) & (
-            keys[None, None] >= np.asarray(self.padding)[:, None, None]
-        )
+        first, stop = self.seen_from(self.length), self.length + tokens
+        if max(self.padding) <= first:
+            if tokens == 1:
+                return None
+            if self.seen_from(stop - 1) == 0:
+                return "causal"
+        keys, queries = np.arange(first, stop), np.arange(self.length, stop)
+        seen_from = np.asarray([self.seen_from(int(query)) for query in queries])
+        seen = (keys[None, None] <= queries[None, :, None]) & (keys[None, None] >= seen_from[None, :, None])
+        seen = seen & (keys[None, None] >= np.asarray(self.padding)[:, None, None])
         # A padded query sees itself, so that its softmax is defined; nothing reads what it says.
         seen |= keys[None, None] == queries[None, :, None]
         return self._ops.array(seen[:, None])
@@ -75,64 +114,82 @@ class DenseCache:
     def extend(self, other: Self) -> None:
         length = max(self.length, other.length)
         sides = [side._right_aligned(length) for side in (self, other)]
-        self.padding = [p + length - side.length for side in (self, other) for p in side.padding]
-        self.length = length
-        self._keys = self._ops.concat([keys for keys, _ in sides], 0)
-        self._values = self._ops.concat([values for _, values in sides], 0)
+        shifts = [(side, length - side.length) for side in (self, other)]
+        self._kept = max(side._kept + shift if side._kept else 0 for side, shift in shifts)
+        self.padding = [padding + shift for side, shift in shifts for padding in side.padding]
+        self.length, self._base = length, self.base_of(length)
+        self._buffers = [self._ops.concat(pair, 0) for pair in zip(*sides, strict=True)]
         self._ops.counters.bytes_copied += self.nbytes
 
-    def _right_aligned(self, length: int) -> tuple[Array, Array]:
-        if self._keys is None or self._values is None:
+    def _right_aligned(self, length: int) -> list[Array]:
+        """The buffers as they lie in a batch of so many tokens."""
+        if not self._buffers:
             raise ValueError("an empty cache has no rows to join")
-        if length == self.length and capacity(length) == self._keys.shape[2]:
-            return self._keys, self._values
-        aligned = []
-        for buffer in (self._keys, self._values):
-            wide = self._ops.zeros((self.rows, self._heads, capacity(length), self._size))
-            wide[:, :, length - self.length : length] = buffer[:, :, : self.length]
-            aligned.append(wide)
-        return aligned[0], aligned[1]
+        return self._moved(self._buffers, self._base, length)
+
+    def _moved(self, buffers: Sequence[Array], base: int, length: int) -> list[Array]:
+        """Buffers that hold `self.length` tokens from `base` on, laid out so that they end at `length`."""
+        new_base, shift = self.base_of(length), length - self.length
+        if shift == 0 and base == new_base and buffers[0].shape[2] == capacity(length - new_base):
+            return list(buffers)
+        start = max(new_base - shift, base)
+        moved = [
+            self._ops.zeros((b.shape[0], self._heads, capacity(length - new_base), size))
+            for b, size in zip(buffers, self._sizes, strict=True)
+        ]
+        for new, old in zip(moved, buffers, strict=True):
+            new[:, :, start + shift - new_base : length - new_base] = old[
+                :, :, start - base : self.length - base
+            ]
+        return moved
 
     def filter(self, keep: Sequence[int]) -> None:
-        if self._keys is None or self._values is None:
+        if not self._buffers:
             raise ValueError("an empty cache has no rows to leave")
         spare = min(self.padding[row] for row in keep)
+        chosen = [self._ops.take(buffer, keep) for buffer in self._buffers]
         length = self.length - spare
-        narrowed = []
-        for buffer in (self._keys, self._values):
-            chosen = self._ops.take(buffer, keep)
-            if spare:
-                moved = self._ops.zeros((len(keep), self._heads, capacity(length), self._size))
-                moved[:, :, :length] = chosen[:, :, spare : self.length]
-                chosen = moved
-            narrowed.append(chosen)
-        self._keys, self._values = narrowed
+        self._buffers = self._moved(chosen, self._base, length)
+        self._base, self._kept = self.base_of(length), max(self._kept - spare, 0)
         self.padding = [self.padding[row] - spare for row in keep]
         self.length = length
         self._ops.counters.bytes_copied += self.nbytes
 
     def extract(self, row: int) -> Self:
-        start = self.padding[row]
-        return self._part(slice(row, row + 1), start, self.length)
+        return self._part(slice(row, row + 1), self.padding[row])
 
     def copy(self) -> Self:
-        made = self._part(slice(None), 0, self.length)
+        made = self._part(slice(None), 0)
         made.padding = list(self.padding)
         return made
 
-    def _part(self, rows: slice, start: int, stop: int) -> Self:
-        made = type(self)(self._ops, self._heads, self._size)
-        made.length = stop - start
-        if self._keys is not None and self._values is not None:
-            made._keys = self._ops.copy(self._keys[rows, :, start:stop])
-            made._values = self._ops.copy(self._values[rows, :, start:stop])
+    def _made(self) -> Self:
+        return type(self)(self._ops, self._heads, *self._sizes)
+
+    def _part(self, rows: slice, padding: int) -> Self:
+        """Some rows without their first `padding` tokens, as one of that length lies."""
+        made = self._made()
+        made.length = self.length - padding
+        made._base, made._kept = made.base_of(made.length), max(self._kept - padding, 0)
+        if self._buffers:
+            start = max(made._base + padding, self._base)
+            held = [
+                buffer[rows, :, start - self._base : self.length - self._base] for buffer in self._buffers
+            ]
+            made._buffers = [self._ops.copy(each) for each in held]
+            made._base = start - padding
         return made
 
     def trim(self, count: int) -> bool:
         if count < 0 or count > self.length - max(self.padding):
             return False
-        self.length -= count
+        length = self.length - count
+        if self.seen_from(length) < max(self._kept, self._base):
+            return False
+        self.length = length
         return True
 
     def rewind(self, count: int) -> bool:
-        return self.trim(count)  # nothing is overwritten here, so a cursor moved back is exact
+        return self.trim(
+            count
+        )  # what was overwritten here is kept elsewhere, so a cursor moved back is exact

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tokenline.models.base import Model
-from tokenline.models.llama import Llama
+from tokenline.models.llama import llama
+from tokenline.models.qwen import qwen2, qwen3
 
-FAMILIES: dict[str, Callable[..., Model]] = {"llama": Llama}
+FAMILIES: dict[str, Callable[..., Model]] = {
+    "llama": llama,
+    "qwen2": qwen2,
+    "qwen3": qwen3,
+}
 
 __all__ = ["FAMILIES", "Model"]

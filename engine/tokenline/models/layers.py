@@ -1,29 +1,48 @@
-"""Blocks that families share."""
+"""Blocks that families share: projections, norms, gated MLP, embedding."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tokenline.cache import LayerCache
+import numpy as np
+
 from tokenline.checkpoint.checkpoint import Tensors
-from tokenline.ops.arrays import dense, stack_rows
+from tokenline.errors import CheckpointError
+from tokenline.models.forward import Forward
+from tokenline.ops.arrays import dense, map_rows, stack_rows
 from tokenline.ops.base import Array, Ops, Weight
+
+Rows = Callable[[np.ndarray], np.ndarray]  # a change of a matrix's rows
 
 
 class Linear:
-    """One or several projections of one input, kept as one matrix so that a step reads it in one product."""
+    """One or several projections of one input, kept as one matrix so that a step reads it in one product.
+
+    `rows` changes the order of a part's rows (weight and bias) as it is loaded.
+    """
 
     def __init__(
-        self, ops: Ops, tensors: Tensors, parts: Sequence[tuple[str, int]], width: int, *, bias: bool = False
+        self,
+        ops: Ops,
+        tensors: Tensors,
+        parts: Sequence[tuple[str, int]],
+        width: int,
+        *,
+        bias: bool = False,
+        rows: Sequence[Rows | None] | None = None,
     ) -> None:
         self._ops = ops
-        self.weight: Weight = ops.weight(
-            stack_rows([tensors.take(f"{n}.weight", (r, width)) for n, r in parts])
-        )
-        self._bias: Array | None = None
-        if bias:
-            self._bias = ops.array(dense(stack_rows([tensors.take(f"{n}.bias", (r,)) for n, r in parts])))
+        changes = rows or [None] * len(parts)
+
+        def stacked(kind: str, shape: tuple[int, ...]) -> Any:
+            read = [tensors.take(f"{name}.{kind}", (count, *shape)) for name, count in parts]
+            return stack_rows(
+                [a if c is None else map_rows(a, c) for a, c in zip(read, changes, strict=True)]
+            )
+
+        self.weight: Weight = ops.weight(stacked("weight", (width,)))
+        self._bias: Array | None = ops.array(dense(stacked("bias", ()))) if bias else None
 
     @property
     def nbytes(self) -> int:
@@ -34,16 +53,58 @@ class Linear:
 
 
 class RmsNorm:
-    def __init__(self, ops: Ops, tensors: Tensors, name: str, width: int, eps: float) -> None:
+    """x / rms(x) * (weight + offset); offset is 1 where a checkpoint stores weights around zero."""
+
+    def __init__(
+        self,
+        ops: Ops,
+        tensors: Tensors,
+        name: str,
+        width: int,
+        eps: float,
+        *,
+        offset: float = 0.0,
+        rows: Rows | None = None,
+    ) -> None:
         self._ops, self._eps = ops, eps
-        self._weight = ops.array(dense(tensors.take(f"{name}.weight", (width,))))
+        weight = dense(tensors.take(f"{name}.weight", (width,)))
+        weight = weight if rows is None else rows(weight)
+        self._weight = ops.array(weight + np.float32(offset))
 
     def __call__(self, x: Array) -> Array:
         return self._ops.rms_norm(x, self._weight, self._eps)
 
 
-class Attention:
-    """Grouped-query attention over a layer cache, q, k and v as one projection."""
+def pre_norms(
+    ops: Ops, tensors: Tensors, layer: str, width: int, eps: float, *, offset: float = 0.0
+) -> tuple[RmsNorm, RmsNorm]:
+    """The norms before a layer's attention and before its MLP, by their usual names."""
+    first, second = (
+        RmsNorm(ops, tensors, f"{layer}.{name}_layernorm", width, eps, offset=offset)
+        for name in ("input", "post_attention")
+    )
+    return first, second
+
+
+class LayerNorm:
+    """(x - mean(x)) / std(x) * weight + bias."""
+
+    def __init__(
+        self, ops: Ops, tensors: Tensors, name: str, width: int, eps: float, *, bias: bool = False
+    ) -> None:
+        self._ops, self._eps = ops, eps
+        self._weight = ops.array(dense(tensors.take(f"{name}.weight", (width,))))
+        self._bias = ops.array(dense(tensors.take(f"{name}.bias", (width,)))) if bias else None
+
+    def __call__(self, x: Array) -> Array:
+        return self._ops.layer_norm(x, self._weight, self._bias, self._eps)
+
+
+class GatedMlp:
+    """act(gate) * up, projected down; gate and up as one projection.
+
+    `fused` names a part of the checkpoint that holds gate and up in one matrix already.
+    """
 
     def __init__(
         self,
@@ -52,64 +113,54 @@ class Attention:
         name: str,
         *,
         width: int,
-        heads: int,
-        key_value_heads: int,
-        size: int,
-        bias: bool,
+        inner: int,
+        bias: bool = False,
+        activation: str = "silu",
+        fused: str | None = None,
+        down: str = "down_proj",
     ) -> None:
-        self._ops, self._heads, self._kv_heads, self._size = ops, heads, key_value_heads, size
-        self._scale = size**-0.5
-        rows = [(f"{name}.q_proj", heads * size)]
-        rows += [(f"{name}.{part}_proj", key_value_heads * size) for part in "kv"]
-        self._qkv = Linear(ops, tensors, rows, width, bias=bias)
-        self._out = Linear(ops, tensors, [(f"{name}.o_proj", width)], heads * size, bias=bias)
-
-    @property
-    def nbytes(self) -> int:
-        return self._qkv.nbytes + self._out.nbytes
-
-    def __call__(self, x: Array, cos: Array, sin: Array, mask: Any, cache: LayerCache) -> Array:
-        heads = self._ops.heads(self._qkv(x), self._heads + 2 * self._kv_heads, self._size)
-        turning = self._heads + self._kv_heads
-        turned = self._ops.rope(heads[:, :turning], cos, sin)
-        keys, values = cache.update(turned[:, self._heads :], heads[:, turning:])
-        seen = self._ops.attention(turned[:, : self._heads], keys, values, mask, self._scale)
-        return self._out(self._ops.merge_heads(seen))
-
-
-class GatedMlp:
-    """silu(gate) * up, projected down; gate and up as one projection."""
-
-    def __init__(self, ops: Ops, tensors: Tensors, name: str, *, width: int, inner: int, bias: bool) -> None:
-        self._ops = ops
         parts = [(f"{name}.gate_proj", inner), (f"{name}.up_proj", inner)]
+        if fused is not None:
+            parts = [(f"{name}.{fused}", 2 * inner)]
+        self._gated = gated(ops, activation)
         self._gate_up = Linear(ops, tensors, parts, width, bias=bias)
-        self._down = Linear(ops, tensors, [(f"{name}.down_proj", width)], inner, bias=bias)
+        self._down = Linear(ops, tensors, [(f"{name}.{down}", width)], inner, bias=bias)
 
     @property
     def nbytes(self) -> int:
         return self._gate_up.nbytes + self._down.nbytes
 
-    def __call__(self, x: Array) -> Array:
-        return self._down(self._ops.swiglu(self._gate_up(x)))
+    def __call__(self, x: Array, forward: Forward | None = None, cache: Any = None) -> Array:
+        return self._down(self._gated(self._gate_up(x)))
+
+
+def gated(ops: Ops, activation: str) -> Callable[[Array], Array]:
+    """[..., 2F], gate first -> act(gate) * up, by a configuration's name; CheckpointError for one not supported."""
+    known = {"silu": ops.swiglu, "swish": ops.swiglu, "gelu_pytorch_tanh": ops.geglu, "gelu_tanh": ops.geglu}
+    if activation not in known:
+        raise CheckpointError(
+            f"an MLP with {activation!r} is not supported", f"supported: {', '.join(sorted(known))}"
+        )
+    return known[activation]
 
 
 class Embedding:
-    """Token embedding; a tied head is the same matrix."""
+    """Token embedding; a tied head is the same matrix (`head.Head`). `scale` multiplies what is looked up."""
 
     def __init__(
-        self, ops: Ops, tensors: Tensors, name: str, vocabulary: int, width: int, *, tied: bool
+        self,
+        ops: Ops,
+        tensors: Tensors,
+        name: str,
+        vocabulary: int,
+        width: int,
+        *,
+        scale: float = 1.0,
     ) -> None:
-        self._ops = ops
-        self._table: Weight = ops.table(tensors.take(f"{name}.weight", (vocabulary, width)))
-        self._head: Weight | None = ops.tied(self._table) if tied else None
-
-    @property
-    def head_nbytes(self) -> int:
-        return 0 if self._head is None else self._ops.weight_bytes(self._head)
+        self._ops, self._scale = ops, scale
+        self.vocabulary_size, self.width = vocabulary, width
+        self.table: Weight = ops.table(tensors.take(f"{name}.weight", (vocabulary, width)))
 
     def __call__(self, ids: Array) -> Array:
-        return self._ops.embedding(ids, self._table)
-
-    def head(self, x: Array) -> Array:
-        return self._ops.linear(x, self._head)
+        x = self._ops.embedding(ids, self.table)
+        return x if self._scale == 1.0 else x * self._scale

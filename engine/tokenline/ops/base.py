@@ -83,22 +83,43 @@ class Ops(Protocol):
         ...
 
     def rms_norm(self, x: Array, weight: Array, eps: float) -> Array: ...
+    def layer_norm(self, x: Array, weight: Array, bias: Array | None, eps: float) -> Array: ...
 
     def rope(self, x: Array, cos: Array, sin: Array) -> Array:
         """Rotate halves: x [B, H, T, D], cos and sin [B or 1, 1, T, D]."""
         ...
 
-    def attention(self, q: Array, k: Array, v: Array, mask: Array | str | None, scale: float) -> Array:
-        """q [B, H, T, D], k and v [B, Hkv, S, D] -> [B, H, T, D].
+    def attention(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: Array | str | None,
+        scale: float,
+        *,
+        cap: float | None = None,
+        sinks: Array | None = None,
+    ) -> Array:
+        """q [B, H, T, D], k [B, Hkv, S, D], v [B, Hkv, S, Dv] -> [B, H, T, Dv].
 
         mask: None (every position is seen), "causal" (the T queries are the last T of the S positions), or a
-        bool array [B, 1, T, S], True where seen.
+        bool array [B, 1, T, S], True where seen. cap: scores become cap * tanh(scores / cap). sinks [H]: a score per
+        head that takes its part of the softmax and has no value.
         """
         ...
 
     def swiglu(self, gate_up: Array) -> Array:
         """[..., 2F], gate first -> silu(gate) * up, [..., F]."""
         ...
+
+    def geglu(self, gate_up: Array) -> Array:
+        """[..., 2F], gate first -> gelu(gate) * up, [..., F], gelu by its tanh approximation."""
+        ...
+
+    def tanh(self, x: Array) -> Array: ...
+    def sigmoid(self, x: Array) -> Array: ...
+    def silu(self, x: Array) -> Array: ...
+    def softplus(self, x: Array) -> Array: ...
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, compiled as one region where the backend gains by it."""
@@ -126,6 +147,10 @@ class Ops(Protocol):
 
     # sampling, float32 [rows, V]
     def to_float32(self, x: Array) -> Array: ...
+    def like(self, x: Array, other: Array) -> Array:
+        """x in the dtype of the other."""
+        ...
+
     def argmax(self, x: Array) -> Array: ...
     def largest(self, x: Array, count: int) -> tuple[Array, Array]:
         """Values and indices of the `count` largest of each row, descending; of equal ones the lower index first.

@@ -10,10 +10,12 @@ import numpy as np
 from tokenline.ops.arrays import HostArray, QuantizedArray, dense
 from tokenline.ops.base import BLOCK, WorkCounters
 from tokenline.ops.blas import load_blas
+from tokenline.ops.scored_attention import scored_attention
 
 _BLAS = load_blas()  # must come before mlx.core, which binds cblas symbols as it loads
 
 import mlx.core as mx  # noqa: E402
+from mlx.nn import gelu_approx  # noqa: E402
 
 _DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
 
@@ -144,12 +146,46 @@ class MlxOps:
         turned = mx.concatenate([-x[..., half:], x[..., :half]], axis=-1)
         return (x * cos + turned * sin).astype(x.dtype)
 
-    def attention(self, q: mx.array, k: mx.array, v: mx.array, mask: Any, scale: float) -> mx.array:
-        return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
+    def layer_norm(self, x: mx.array, weight: mx.array, bias: mx.array | None, eps: float) -> mx.array:
+        return mx.fast.layer_norm(x, weight, bias, eps)
+
+    def attention(
+        self,
+        q: mx.array,
+        k: mx.array,
+        v: mx.array,
+        mask: mx.array | str | None,
+        scale: float,
+        *,
+        cap: float | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        if cap is None and sinks is None:
+            return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
+        if isinstance(mask, str):
+            queries, keys = q.shape[2], k.shape[2]
+            mask = mx.tril(mx.ones((queries, keys), dtype=mx.bool_), k=keys - queries)[None, None]
+        return scored_attention(self, q, k, v, mask, scale, cap, sinks)
 
     def swiglu(self, gate_up: mx.array) -> mx.array:
         gate, up = mx.split(gate_up, 2, axis=-1)
         return gate * mx.sigmoid(gate) * up
+
+    def geglu(self, gate_up: mx.array) -> mx.array:
+        gate, up = mx.split(gate_up, 2, axis=-1)
+        return gelu_approx(gate) * up
+
+    def tanh(self, x: mx.array) -> mx.array:
+        return mx.tanh(x)
+
+    def sigmoid(self, x: mx.array) -> mx.array:
+        return mx.sigmoid(x)
+
+    def silu(self, x: mx.array) -> mx.array:
+        return x * mx.sigmoid(x)
+
+    def softplus(self, x: mx.array) -> mx.array:
+        return mx.logaddexp(x, mx.zeros((), dtype=x.dtype))
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return mx.compile(function)
@@ -178,6 +214,9 @@ class MlxOps:
 
     def to_float32(self, x: mx.array) -> mx.array:
         return x.astype(mx.float32)
+
+    def like(self, x: mx.array, other: mx.array) -> mx.array:
+        return x.astype(other.dtype)
 
     def argmax(self, x: mx.array) -> mx.array:
         return mx.argmax(x, axis=-1)

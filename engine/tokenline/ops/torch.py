@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tokenline.ops.arrays import HostArray, QuantizedArray, dense
 from tokenline.ops.base import BLOCK, WorkCounters
+from tokenline.ops.scored_attention import scored_attention
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -134,18 +135,51 @@ class TorchOps:
         turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
         return (x * cos + turned * sin).to(x.dtype)
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | str | None, scale: float) -> Tensor:
-        if isinstance(mask, str) and q.shape[2] == k.shape[2]:
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
+
+    def attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | str | None,
+        scale: float,
+        *,
+        cap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        queries, keys = q.shape[2], k.shape[2]
+        plain = cap is None and sinks is None
+        if plain and isinstance(mask, str) and queries == keys:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
         if isinstance(mask, str):
             # torch's is_causal aligns the first query with the first key; ours are the last of the keys.
-            queries, keys = q.shape[2], k.shape[2]
             mask = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril_(keys - queries)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
+            mask = mask[None, None]
+        if plain:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
+        return scored_attention(self, q, k, v, mask, scale, cap, sinks)
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
+
+    def geglu(self, gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.gelu(gate, approximate="tanh").mul_(up)
+
+    def tanh(self, x: Tensor) -> Tensor:
+        return torch.tanh(x)
+
+    def sigmoid(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(x)
+
+    def silu(self, x: Tensor) -> Tensor:
+        return F.silu(x)
+
+    def softplus(self, x: Tensor) -> Tensor:
+        return F.softplus(x)
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Eager: at float32 the kernels are bound by memory, and a compiled layer costs a minute of start-up."""
@@ -172,6 +206,9 @@ class TorchOps:
 
     def to_float32(self, x: Tensor) -> Tensor:
         return x.float()
+
+    def like(self, x: Tensor, other: Tensor) -> Tensor:
+        return x.to(other.dtype)
 
     def argmax(self, x: Tensor) -> Tensor:
         return x.argmax(dim=-1)

@@ -1,8 +1,9 @@
-"""Makes the tiny llama checkpoint: a byte-level tokenizer and three layers that know one short text by heart.
+"""Makes the tiny checkpoints: a byte-level tokenizer and a few layers of a family that know one short text by heart.
 
-`python golden/models/llama/train.py` writes checkpoint/ beside this file. The weights are kept in float16 on disk,
-which float32 holds exactly, so that every reader starts from the same numbers. Goldens are recorded from other engines
-afterwards; training again gives other weights, and asks for other goldens.
+`python golden/models/make.py qwen3 [--steps 300]` writes golden/models/qwen3/checkpoint/. What is said of each family
+(its published architecture at toy size) stands in `families.py`. The weights are kept in float16 on disk, which float32
+holds exactly, so that every reader starts from the same numbers. Goldens are recorded from other engines afterwards;
+training again gives other weights, and asks for other goldens.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
+from families import FAMILIES, Tiny
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 HERE = Path(__file__).parent
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -23,8 +26,6 @@ TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 VOCABULARY = 416
-CONTEXT = 1024
-SEQUENCE, BATCH = 640, 5
 
 
 def tokenizer_of(documents: list[str]) -> Tokenizer:
@@ -43,38 +44,32 @@ def tokenizer_of(documents: list[str]) -> Tokenizer:
     return tokenizer
 
 
-def trained(tokenizer: Tokenizer, documents: list[str], steps: int) -> LlamaForCausalLM:
+def trained(tiny: Tiny, tokenizer: Tokenizer, documents: list[str], steps: int) -> PreTrainedModel:
     """A model that continues every document from anywhere in it, after any other documents."""
     torch.manual_seed(7)
-    config = LlamaConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=96,
-        intermediate_size=256,
-        num_hidden_layers=3,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        max_position_embeddings=CONTEXT,
-        rms_norm_eps=1e-5,
-        rope_theta=10000.0,
-        tie_word_embeddings=True,
-        bos_token_id=0,
-        eos_token_id=2,
-    )
-    model = LlamaForCausalLM(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01, betas=(0.9, 0.95))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps, pct_start=0.1)
+    shared = {
+        "vocab_size": tokenizer.get_vocab_size(),
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    }
+    config = AutoConfig.for_model(tiny.model_type, **{**shared, **tiny.config})
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=tiny.rate, weight_decay=0.01, betas=(0.9, 0.95))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, tiny.rate, total_steps=steps, pct_start=0.1)
     spelled = [[*tokenizer.encode(text).ids, 0] for text in documents]
     for step in range(steps):
         rows = []
-        for _ in range(BATCH):
+        for _ in range(tiny.batch):
             row: list[int] = []
-            while len(row) < SEQUENCE + 1:
+            while len(row) < tiny.sequence + 1:
                 row += spelled[int(torch.randint(len(spelled), ()))]
-            start = int(torch.randint(len(row) - SEQUENCE, ()))
-            rows.append(row[start : start + SEQUENCE + 1])
+            start = int(torch.randint(len(row) - tiny.sequence, ()))
+            rows.append(row[start : start + tiny.sequence + 1])
         batch = torch.tensor(rows)
         loss = torch.nn.functional.cross_entropy(
-            model(batch[:, :-1]).logits.flatten(0, 1), batch[:, 1:].flatten()
+            model(batch[:, :-1], use_cache=False).logits.flatten(0, 1), batch[:, 1:].flatten()
         )
         optimizer.zero_grad()
         loss.backward()
@@ -86,7 +81,7 @@ def trained(tokenizer: Tokenizer, documents: list[str], steps: int) -> LlamaForC
     return model
 
 
-def write(model: LlamaForCausalLM, tokenizer: Tokenizer, directory: Path) -> None:
+def write(tiny: Tiny, model: PreTrainedModel, tokenizer: Tokenizer, directory: Path) -> None:
     """A Hugging Face directory."""
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(directory / "tokenizer.json"))
@@ -97,34 +92,41 @@ def write(model: LlamaForCausalLM, tokenizer: Tokenizer, directory: Path) -> Non
         "pad_token": SPECIAL[0],
         "add_bos_token": False,
         "clean_up_tokenization_spaces": False,
-        "model_max_length": CONTEXT,
+        "model_max_length": model.config.get_text_config().max_position_embeddings
+        if hasattr(model.config.get_text_config(), "max_position_embeddings")
+        else tiny.sequence,
         "chat_template": TEMPLATE,
     }
-    config = model.config.to_dict() | {"architectures": ["LlamaForCausalLM"], "dtype": "float32"}
-    # Both spellings: transformers 5 reads rope_parameters, others read rope_theta.
-    config["rope_theta"] = 10000.0
+    # The keys of the published configurations beside those of transformers 5, which other readers do not know.
+    config: dict[str, Any] = {**model.config.to_dict(), "dtype": "float32", **tiny.published}
+    config["architectures"] = [type(model).__name__]
+    config.pop("_attn_implementation_autoset", None)
     for name, document in (("tokenizer_config.json", settings), ("config.json", config)):
         text = json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         (directory / name).write_text(text, encoding="utf-8")
+    tied = bool(model.config.get_text_config().tie_word_embeddings)
     weights = {
         name: value.detach().to(torch.float16).contiguous()
         for name, value in model.state_dict().items()
-        if name != "lm_head.weight"
+        if not (tied and name == "lm_head.weight")
     }
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--to", type=Path, default=HERE / "checkpoint")
+    parser.add_argument("family", choices=sorted(FAMILIES))
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--to", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    tiny = FAMILIES[arguments.family]
     documents = [
         part.strip("\n") for part in (HERE / "corpus.txt").read_text(encoding="utf-8").split("===\n")
     ]
     tokenizer = tokenizer_of(documents)
-    write(trained(tokenizer, documents, arguments.steps), tokenizer, arguments.to)
+    model = trained(tiny, tokenizer, documents, arguments.steps or tiny.steps)
+    write(tiny, model, tokenizer, arguments.to or HERE / arguments.family / "checkpoint")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,95 @@
+"""Grouped-query attention over a layer cache, with what families add to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tokenline.cache import AttentionCache
+from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.models.config import Sizes
+from tokenline.models.forward import Forward
+from tokenline.models.layers import Linear, RmsNorm
+from tokenline.models.rope import RopeTable
+from tokenline.ops.arrays import dense
+from tokenline.ops.base import Array, Ops
+
+
+class Attention:
+    """q, k and v as one projection, rope, attention over everything that the cache lets be seen, projection out.
+
+    `rope` None: positions are not told to this layer. `norm` makes the norm of q or k by its name: `norm_over`
+    "head" norms each head, "all" the whole projection. `cap`: scores are cap * tanh(scores / cap). `sinks`: a logit
+    per head that takes part in the softmax and has no value.
+    """
+
+    def __init__(
+        self,
+        ops: Ops,
+        tensors: Tensors,
+        name: str,
+        sizes: Sizes,
+        *,
+        rope: RopeTable | None,
+        bias: bool = False,
+        out_bias: bool | None = None,
+        out: str = "o_proj",
+        fused: str | None = None,
+        scale: float | None = None,
+        norm: Callable[[str, int], RmsNorm] | None = None,
+        norm_over: str = "head",
+        cap: float | None = None,
+        sinks: bool = False,
+    ) -> None:
+        heads, key_value_heads, size, width = sizes.heads, sizes.key_value_heads, sizes.head, sizes.width
+        self._ops, self._heads, self._kv_heads, self._size = ops, heads, key_value_heads, size
+        self._scale = size**-0.5 if scale is None else scale
+        self._rope, self._cap, self._norm_over = rope, cap, norm_over
+        parts = [(f"{name}.q_proj", heads * size)]
+        parts += [(f"{name}.{part}_proj", key_value_heads * size) for part in "kv"]
+        turned = (heads, key_value_heads)
+        rows = [*(None if rope is None else rope.rows(count) for count in turned), None]
+        if fused is not None:
+            parts, rows = [(f"{name}.{fused}", (heads + 2 * key_value_heads) * size)], [None]
+        self._qkv = Linear(ops, tensors, parts, width, bias=bias, rows=rows)
+        out_bias = bias if out_bias is None else out_bias
+        self._out = Linear(ops, tensors, [(f"{name}.{out}", width)], heads * size, bias=out_bias)
+        self._q_norm = self._k_norm = None
+        if norm is not None:
+            many = norm_over == "all"
+            self._q_norm = norm(f"{name}.q_norm", heads * size if many else size)
+            self._k_norm = norm(f"{name}.k_norm", key_value_heads * size if many else size)
+        self._sinks = ops.array(dense(tensors.take(f"{name}.sinks", (heads,)))) if sinks else None
+
+    @property
+    def nbytes(self) -> int:
+        return self._qkv.nbytes + self._out.nbytes
+
+    def __call__(self, x: Array, forward: Forward, cache: AttentionCache) -> Array:
+        ops, turning = self._ops, self._heads + self._kv_heads
+        heads = ops.heads(self._normed_whole(self._qkv(x)), turning + self._kv_heads, self._size)
+        turned, values = heads[:, :turning], heads[:, turning:]
+        if self._q_norm is not None and self._k_norm is not None and self._norm_over == "head":
+            turned = ops.concat(
+                [self._q_norm(turned[:, : self._heads]), self._k_norm(turned[:, self._heads :])], 1
+            )
+        if self._rope is not None:
+            turned = self._rope.turn(turned, *forward.angles(self._rope, cache))
+        mask = forward.mask(cache)
+        keys, values = cache.update(turned[:, self._heads :], values)
+        seen = ops.attention(
+            turned[:, : self._heads], keys, values, mask, self._scale, cap=self._cap, sinks=self._sinks
+        )
+        return self._out(ops.merge_heads(seen))
+
+    def _normed_whole(self, qkv: Array) -> Array:
+        if self._q_norm is None or self._k_norm is None or self._norm_over != "all":
+            return qkv
+        queries, keys = self._heads * self._size, self._kv_heads * self._size
+        return self._ops.concat(
+            [
+                self._q_norm(qkv[..., :queries]),
+                self._k_norm(qkv[..., queries : queries + keys]),
+                qkv[..., queries + keys :],
+            ],
+            -1,
+        )

@@ -1,0 +1,40 @@
+"""Which cache each attention layer has, by what a configuration says of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tokenline.cache import DenseCache, LayerCache, WindowCache
+from tokenline.errors import CheckpointError
+from tokenline.models.config import Sizes
+from tokenline.ops.base import Ops
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def layer_types(config: Mapping[str, Any], layers: int, default: Callable[[int], str]) -> list[str]:
+    """`layer_types` where it is told, else the family's rule; CheckpointError where it does not fit the layers."""
+    told = config.get("layer_types") or [default(index) for index in range(layers)]
+    if len(told) != layers:
+        raise CheckpointError(
+            f"layer_types names {len(told)} layers, the model has {layers}", "mend config.json"
+        )
+    return list(told)
+
+
+def attention_cache(
+    ops: Ops, sizes: Sizes, kind: str = FULL, window: int | None = None
+) -> Callable[[], LayerCache]:
+    """Makes the cache of a layer of that kind; CheckpointError for a sliding one without a window."""
+    if kind == FULL:
+        return lambda: DenseCache(ops, sizes.key_value_heads, sizes.head)
+    if kind != SLIDING:
+        raise CheckpointError(
+            f"attention of the kind {kind!r} is not supported", f"supported: {FULL}, {SLIDING}"
+        )
+    if not isinstance(window, int) or window < 1:
+        raise CheckpointError(
+            f"sliding attention with the window {window!r}", "mend sliding_window in config.json"
+        )
+    return lambda: WindowCache(ops, window, sizes.key_value_heads, sizes.head)

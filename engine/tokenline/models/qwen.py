@@ -1,0 +1,74 @@
+"""Qwen 2 (biases on q, k and v) and Qwen 3 (a norm over every head of q and k instead); upper layers may slide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.models.attention import Attention
+from tokenline.models.attention_caches import FULL, SLIDING, attention_cache, layer_types
+from tokenline.models.config import Sizes, needed, require
+from tokenline.models.decoder import Decoder, Layer, pre_norm_layer
+from tokenline.models.head import Head, is_tied
+from tokenline.models.layers import Embedding, GatedMlp, RmsNorm, pre_norms
+from tokenline.models.rope import RopeTable
+from tokenline.models.rope_scaling import rotation_of
+from tokenline.ops.base import Ops
+
+
+def qwen2(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None) -> Decoder:
+    return _qwen(ops, config, tensors, context_length, family="qwen2", bias=True, norms=False)
+
+
+def qwen3(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None) -> Decoder:
+    bias = bool(config.get("attention_bias"))
+    return _qwen(ops, config, tensors, context_length, family="qwen3", bias=bias, norms=True)
+
+
+def _qwen(
+    ops: Ops,
+    config: Mapping[str, Any],
+    tensors: Tensors,
+    context_length: int | None,
+    *,
+    family: str,
+    bias: bool,
+    norms: bool,
+) -> Decoder:
+    sizes = Sizes.of(config)
+    require(config, family, hidden_act=("silu",))
+    inner = needed(config, "intermediate_size")
+    context = context_length or sizes.context_length
+    rope = RopeTable(ops, rotation_of(config, sizes.head, context), context)
+    slides_from = (
+        config.get("max_window_layers", sizes.layers) if config.get("use_sliding_window") else sizes.layers
+    )
+    kinds = layer_types(config, sizes.layers, lambda index: SLIDING if index >= slides_from else FULL)
+
+    def layer(index: int) -> Layer:
+        name = f"model.layers.{index}"
+        attention = Attention(
+            ops,
+            tensors,
+            f"{name}.self_attn",
+            sizes,
+            rope=rope,
+            bias=bias,
+            out_bias=bias and norms,
+            norm=(lambda norm, width: RmsNorm(ops, tensors, norm, width, sizes.eps)) if norms else None,
+        )
+        mlp = GatedMlp(ops, tensors, f"{name}.mlp", width=sizes.width, inner=inner)
+        cache = attention_cache(ops, sizes, kinds[index], config.get("sliding_window"))
+        return pre_norm_layer(
+            index, attention, mlp, pre_norms(ops, tensors, name, sizes.width, sizes.eps), cache
+        )
+
+    embedding = Embedding(ops, tensors, "model.embed_tokens", sizes.vocabulary, sizes.width)
+    return Decoder(
+        embedding=embedding,
+        layers=[layer(index) for index in range(sizes.layers)],
+        norm=RmsNorm(ops, tensors, "model.norm", sizes.width, sizes.eps),
+        head=Head(ops, tensors, embedding, tied=is_tied(config, tensors)),
+        context_length=context,
+    )

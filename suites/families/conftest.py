@@ -1,0 +1,66 @@
+"""Every family's tiny checkpoint: loaded by us on each backend, and by the oracles in float32."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from below import Below
+from family_oracles import transformers_of
+
+from tokenline.checkpoint.open import open_checkpoint
+from tokenline.client import Model
+from tokenline.models import FAMILIES
+from tokenline.ops import BACKENDS, open_ops
+
+MODELS = Path(__file__).parents[2] / "golden" / "models"
+NAMES = sorted(path.parent.name for path in MODELS.glob("*/checkpoint"))
+
+TEXT = (MODELS / "corpus.txt").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session", params=NAMES)
+def family(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def checkpoint(family: str) -> Path:
+    return MODELS / family / "checkpoint"
+
+
+@pytest.fixture(scope="session")
+def model(checkpoint: Path, backend: str) -> Iterator[Model]:
+    with Model(str(checkpoint), backend=backend, dtype="float32", threads=1) as model:
+        yield model
+
+
+@pytest.fixture(scope="session")
+def below(checkpoint: Path, backend: str) -> Below:
+    ops = open_ops(backend, "float32", 1)
+    opened = open_checkpoint(str(checkpoint), FAMILIES)
+    return Below(ops, FAMILIES[opened.family](ops, opened.config, opened.tensors, None))
+
+
+@pytest.fixture(scope="session")
+def tokens(checkpoint: Path) -> list[int]:
+    """300 tokens: what the checkpoint knows by heart, then what it has never seen."""
+    ids = open_checkpoint(str(checkpoint), FAMILIES).text.tokenizer.encode(TEXT)
+    strange = np.random.default_rng(5).integers(3, 259, 80)
+    return [*ids[:220], *(int(token) for token in strange)]
+
+
+@pytest.fixture(scope="session")
+def transformers_logits(checkpoint: Path, tokens: list[int]) -> np.ndarray:
+    """What transformers says of the 300 tokens, float32 [tokens, V]."""
+    return transformers_of(checkpoint).logits(tokens)
