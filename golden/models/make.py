@@ -1,7 +1,7 @@
 """Makes the tiny checkpoints: a byte-level tokenizer and a few layers of a family that know one short text by heart.
 
 `python golden/models/make.py qwen3 [--steps 300]` writes golden/models/qwen3/checkpoint/. What is said of each family
-(its published architecture at toy size) stands in `families.py`. The weights are kept in float16 on disk, which float32
+(its published architecture at toy size) stands in `architectures/`. The weights are kept in float16 on disk, which float32
 holds exactly, so that every reader starts from the same numbers. Goldens are recorded from other engines afterwards;
 training again gives other weights, and asks for other goldens.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from families import FAMILIES, Tiny
+from architectures import FAMILIES, Tiny
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel

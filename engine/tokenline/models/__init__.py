@@ -8,10 +8,14 @@ from tokenline.models.base import Model
 from tokenline.models.llama import llama
 from tokenline.models.qwen import qwen2, qwen3
 
-FAMILIES: dict[str, Callable[..., Model]] = {
+_DENSE = {
     "llama": llama,
     "qwen2": qwen2,
     "qwen3": qwen3,
 }
+_EXPERTS: dict[str, Callable[..., Model]] = {}
+_RECURRENT: dict[str, Callable[..., Model]] = {}
+
+FAMILIES: dict[str, Callable[..., Model]] = {**_DENSE, **_EXPERTS, **_RECURRENT}
 
 __all__ = ["FAMILIES", "Model"]
