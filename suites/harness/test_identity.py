@@ -130,7 +130,10 @@ def test_another_partition_is_shown_beside_the_divergence(stream: Make) -> None:
 def test_logprobs_count_where_they_are_claimed(stream: Make) -> None:
     other = stream([1], gaps=[0.999])
     assert compare(stream([1]), other, floor=FLOOR).verdict is Verdict.IDENTICAL
-    assert compare(stream([1]), other, floor=FLOOR, exact_logprobs=True).verdict is Verdict.DIVERGED
+    found = compare(stream([1]), other, floor=FLOOR, exact_logprobs=True)
+    assert found.verdict is Verdict.DIVERGED
+    # The token's own logprob is alike: what is told is the alternative that differs.
+    assert "other logprobs from token 0: -1.099 where -1.1 is expected for 'w101 '" in found.headline
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 
 from paritygate.compare.identity import compare
+from paritygate.compare.logprobs import largest_difference
 from paritygate.compare.narrowed import narrowed
 from paritygate.gates.envelope import _judge as judge_logits
-from paritygate.gates.golden import logprob_distance
 from paritygate.policy import Envelope, PolicyError, load
 from paritygate.stream import Position, Stream, TopToken
 from paritygate.verdict import Verdict
@@ -185,7 +186,28 @@ def test_logprobs_are_matched_by_text_where_no_ids_are_told(stream: Callable[...
         )
 
     ours = stream([5], positions=(position(5, " a", -0.5),))
-    assert logprob_distance(ours, stream([5], positions=(position(None, " a", -0.75),))) == 0.25
-    assert logprob_distance(ours, stream([5], positions=(position(None, " b", -0.75),))) is None
+    found = largest_difference(ours, stream([5], positions=(position(None, " a", -0.75),)))
+    assert found is not None
+    assert found.distance == 0.25
+    assert largest_difference(ours, stream([5], positions=(position(None, " b", -0.75),))) is None
     half = stream([5], positions=(position(5, "\ufffd", -0.5),))
-    assert logprob_distance(half, stream([5], positions=(position(None, "\ufffd", -0.75),))) is None
+    assert largest_difference(half, stream([5], positions=(position(None, "\ufffd", -0.75),))) is None
+
+
+def test_the_largest_logprob_difference_says_where_and_what(stream: Callable[..., Stream]) -> None:
+    """Two answers of one token each position: the second differs by a quarter, minus infinity by nothing."""
+
+    def answer(*logprobs: float) -> Stream:
+        tops = tuple(TopToken(i, f"t{i}", value) for i, value in enumerate(logprobs))
+        return stream(
+            [0, 1],
+            positions=tuple(Position(token_id=0, token="t0", logprob=-1.0, top=(top,)) for top in tops),
+        )
+
+    never = -math.inf
+    assert largest_difference(answer(never, -0.5), answer(never, -0.75)).distance == 0.25
+    found = largest_difference(answer(-1.0, -0.5), answer(-1.0, -0.75))
+    assert found.outside(0.1) == (
+        "at token 1 the logprob of 't1' (1) is -0.75 where -0.5 is expected: 0.25 apart, 0.1 is allowed"
+    )
+    assert largest_difference(answer(-1.0, never), answer(-1.0, -0.75)).distance == math.inf

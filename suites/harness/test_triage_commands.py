@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -203,6 +204,57 @@ def test_the_same_commands_pass_where_the_fault_is_gone(repository: Path) -> Non
         told = paritygate(repository, *shlex.split(command))
         assert told.exit_code == 0, (command, told.output)
         assert "IDENTICAL" in told.output
+
+
+def test_logprobs_outside_the_envelope_read_like_a_red_and_are_looked_into(repository: Path) -> None:
+    """The golden says -0.1 of 34; among e^4, e^2 and 38 ones the right engine gives it 4 - ln(e^4 + e^2 + 38)."""
+    path = repository / "paritygate.toml"
+    path.write_text(path.read_text().replace('envelope = "wide"', 'envelope = "tight"'))
+    name = "golden/right/golden/logprobs"
+    told = paritygate(repository, "verify", "--only", "golden", "--report", repository / "out")
+    assert told.exit_code == 1
+    logprob = 4 - math.log(math.exp(4) + math.exp(2) + 38)
+    expected = (
+        f"logprobs outside the envelope 'tight' in 1 of 1 answers; the worst is recorded: at token 0 the logprob of "
+        f"'t34' (34) is {logprob:.6g} where -0.1 is expected: {-0.1 - logprob:.3g} apart, 0.001 is allowed"
+    )
+    assert expected in " ".join(told.output.split())
+    checks = json.loads((repository / "out" / "report.json").read_bytes())["checks"]
+    triage = next(check["details"]["triage"] for check in checks if check["name"] == name)
+    assert triage["problems"] == []
+    findings = " ".join(triage["findings"])
+    for part in (
+        "settings: ",
+        "right says the same at all 3 positions",
+        "KL(",
+        "layers: ",
+        "not searched, both",
+    ):
+        assert part in findings, part
+    assert triage["reproduce"] == [
+        f"paritygate replay {name}",
+        "paritygate golden replay recorded --arm right",
+    ]
+    for command in triage["reproduce"]:
+        again = paritygate(repository, *shlex.split(command)[1:])
+        assert again.exit_code == 1, again.output
+        assert expected in " ".join(again.output.split())
+    explained = CliRunner().invoke(app, ["explain", str(repository / "out"), name])
+    assert expected in " ".join(explained.output.split())
+    assert f"see it again: paritygate replay {name}" in explained.output
+    looked_into = paritygate(repository, "replay", name, "--triage")
+    assert "KL(" in looked_into.output
+
+
+def test_every_check_of_a_run_can_be_replayed(repository: Path) -> None:
+    """Each name that verify prints, but that of the store, names a check that replay finds and that says the same."""
+    paritygate(repository, "verify", "--tier", "fast", "--report", repository / "out")
+    checks = json.loads((repository / "out" / "report.json").read_bytes())["checks"]
+    assert len(checks) >= 8
+    for check in checks:
+        if check["name"] != "golden/store":
+            told = paritygate(repository, "replay", check["name"])
+            assert f"{check['name']}  {check['outcome']}  {check['verdict']}" in told.output, told.output
 
 
 def test_a_run_looks_into_so_many_divergences_and_says_how_to_ask_for_the_rest(repository: Path) -> None:

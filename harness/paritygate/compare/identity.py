@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from paritygate.compare import diagnosis
 from paritygate.compare.comparison import Comparison, side_by_side, spelled, token_evidence
 from paritygate.compare.diff import diff
+from paritygate.compare.logprobs import largest_difference
 from paritygate.compare.narrowed import narrowed
 from paritygate.stream import Position, Stream
 from paritygate.verdict import Verdict
@@ -148,12 +151,27 @@ def _ending(reference: Stream, candidate: Stream) -> tuple[Verdict, str, dict[st
 def _logprobs(reference: Stream, candidate: Stream) -> tuple[Verdict, str, dict[str, Any]] | None:
     pairs = zip(reference.positions or (), candidate.positions or (), strict=False)
     for index, (a, b) in enumerate(pairs):
-        if a.top != b.top or a.logprob != b.logprob:
-            headline = (
-                f"the same tokens, but other logprobs from token {index}: {b.logprob!r} where {a.logprob!r}"
+        if a.top == b.top and a.logprob == b.logprob:
+            continue
+        worst = largest_difference(
+            *(
+                msgspec.structs.replace(side, positions=(one,))
+                for side, one in ((reference, a), (candidate, b))
             )
-            return Verdict.DIVERGED, headline, {"index": index, "logprobs": [a.logprob, b.logprob]}
+        )
+        if a.logprob != b.logprob:
+            what = f"{b.logprob!r} where {a.logprob!r} is expected for {a.token!r}"
+        elif worst is not None and worst.distance:
+            what = f"{worst.logprobs[1]!r} where {worst.logprobs[0]!r} is expected for {worst.token!r}"
+        else:
+            what = f"the alternatives are {_named(b)} where {_named(a)} are expected"
+        headline = f"the same answer, but other logprobs from token {index}: {what}"
+        return Verdict.DIVERGED, headline, {"index": index, "logprobs": [a.logprob, b.logprob]}
     return None
+
+
+def _named(position: Position) -> str:
+    return ", ".join(repr(top.token) for top in position.top) or "none"
 
 
 def compare(

@@ -62,6 +62,9 @@ def engine_alone(found: Divergence, policy: Policy, smallest: dict[str, Any]) ->
 def commands(found: Divergence, policy: Policy, check: str, smallest: dict[str, Any] | None) -> list[str]:
     """From the check itself to the engine alone."""
     shown: list[str | None] = [same_check(check)]
+    if found.recorded is not None and not check.endswith(f"/{found.case.name}"):
+        # A check of all of a claim's goldens: the worst of them alone.
+        shown.append(same_check(f"golden/{found.arm}/{found.case.name}"))
     if smallest and smallest.get("token_ids"):
         shown.append(smallest_again(found, check, smallest))
         if not found.cached:

@@ -213,6 +213,8 @@ class _Inquiry:
         return {"golden": recorded} if recorded else {}
 
     def _smallest(self) -> dict[str, Any]:
+        if self._found.same_answer:
+            return {"sentence": "smallest prompt: not searched, both sides say the same tokens"}
         names = spellings(self._found.reference, self._found.candidate)
         return smallest_prompt(self._found, self._use, self._budget, names)
 
