@@ -47,8 +47,9 @@ def after_even(tokens: Tokens) -> bool:
 
 
 @pytest.fixture
-def policy(repository: Path) -> Policy:
-    return policies.load(repository)
+def policy(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Policy:
+    monkeypatch.chdir(repository)
+    return policies.load(Path())
 
 
 def divergence(right: CountingArm, wrong: CountingArm, **more: object) -> Divergence:

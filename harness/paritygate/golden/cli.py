@@ -13,7 +13,7 @@ from rich.console import Console
 
 from paritygate import policy as policies
 from paritygate.case import Case
-from paritygate.command_line import Root, policy_at, refused
+from paritygate.command_line import BarOption, Root, judged_by, policy_at, refused
 from paritygate.gates import golden as gate
 from paritygate.golden.layers import REFERENCE, layer_of
 from paritygate.golden.oracles import OracleError
@@ -37,10 +37,14 @@ Layer = Annotated[
 ]
 
 
-def _opened(root: Path) -> tuple[Policy, Store, tuple[Case, ...]]:
-    policy = policy_at(root)
+def _refuse_without_goldens(policy: Policy) -> None:
     if "goldens" not in policy.tables:
         raise refused(f"{policies.POLICY_FILE} has no [goldens] table: add one that names their directory")
+
+
+def _opened(root: Path) -> tuple[Policy, Store, tuple[Case, ...]]:
+    policy = policy_at(root)
+    _refuse_without_goldens(policy)
     return policy, Store(root / policy.goldens.directory), policy.golden_cases(root)
 
 
@@ -219,23 +223,25 @@ def replay(
         list[str] | None, typer.Option(help="Arms; those of the golden claims unless given.")
     ] = None,
     root: Root = Path(),
+    bar: BarOption = "",
 ) -> None:
     """Ask arms what the goldens say, and compare."""
-    policy, _, cases = _opened(root)
-    chosen = tuple(case.name for case in _chosen(names, cases))
-    unknown = [name for name in arm or () if name not in policy.arms]
-    if unknown:
-        raise refused(f"no arm is named {unknown[0]!r}: there are {', '.join(policy.arms)}")
-    claims = {
-        name: msgspec.structs.replace(claim, cases=chosen, arms=tuple(arm or claim.arms))
-        for name, claim in policy.claims.items()
-        if isinstance(claim, GoldenClaim)
-    }
-    narrowed = msgspec.structs.replace(policy, claims=claims, triage=TriagePolicy(checks=0))
-    checks: list[Check] = []
-    for check in gate.run(narrowed, root, lambda line: None):
-        checks.append(check)
-        style = "green" if check.outcome is Outcome.PASS else "red"
-        console.print(f"[{style}]{check.verdict:15}[/] {check.name}: ", end="", highlight=False)
-        console.print(check.headline, markup=False, highlight=False)
+    with judged_by(root, bar) as (policy, _):
+        _refuse_without_goldens(policy)
+        chosen = tuple(case.name for case in _chosen(names, policy.golden_cases(root)))
+        unknown = [name for name in arm or () if name not in policy.arms]
+        if unknown:
+            raise refused(f"no arm is named {unknown[0]!r}: there are {', '.join(policy.arms)}")
+        claims = {
+            name: msgspec.structs.replace(claim, cases=chosen, arms=tuple(arm or claim.arms))
+            for name, claim in policy.claims.items()
+            if isinstance(claim, GoldenClaim)
+        }
+        narrowed = msgspec.structs.replace(policy, claims=claims, triage=TriagePolicy(checks=0))
+        checks: list[Check] = []
+        for check in gate.run(narrowed, root, lambda line: None):
+            checks.append(check)
+            style = "green" if check.outcome is Outcome.PASS else "red"
+            console.print(f"[{style}]{check.verdict:15}[/] {check.name}: ", end="", highlight=False)
+            console.print(check.headline, markup=False, highlight=False)
     raise typer.Exit(exit_code(checks))

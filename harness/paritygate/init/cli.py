@@ -134,4 +134,5 @@ def init_command(
     console.print(
         f"wrote {path}: {arms}, {len(policy.cases)} cases, 1 claim", highlight=False, soft_wrap=True
     )
-    console.print("next: paritygate verify --report out", highlight=False)
+    again = policy.invocation.command("verify", "--report", "out")
+    console.print(f"next: {again}", markup=False, highlight=False, soft_wrap=True)

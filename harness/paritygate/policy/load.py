@@ -14,6 +14,7 @@ from paritygate.arms.registry import arm_class, make_arm
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, CaseError
 from paritygate.faults.settings import FaultsPolicy
+from paritygate.invocation import Invocation
 from paritygate.policy.claims import BatchClaim, Claim, GoldenClaim, HistoryClaim, IdentityClaim
 from paritygate.policy.needs import cases_by_field, described, envelope_of, lacking, named_cases
 from paritygate.policy.policy import (
@@ -153,6 +154,7 @@ def load(root: Path) -> Policy:
         waivers=reader.take(("waivers",), document.get("waivers", []), tuple[Waiver, ...]),
         reuse=reader.take(("reuse",), reader.table("reuse"), ReusePolicy),
         tables=frozenset(document),
+        invocation=Invocation(root=str(root)),
         triage=reader.take(("triage",), reader.table("triage"), TriagePolicy),
     )
     if "reuse" in document and not policy.reuse.sources:

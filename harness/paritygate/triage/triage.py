@@ -136,9 +136,10 @@ class _Inquiry:
             if told.get(name)
         ]
         if not full:
+            again = self._policy.invocation.command("replay", self._check, "--triage")
             told["findings"].append(
                 f"the arms were not asked again: {self._policy.triage.checks} other divergence(s) of this run were "
-                f"looked into before; run `paritygate replay {self._check} --triage`, or raise [triage] checks"
+                f"looked into before; run `{again}`, or raise [triage] checks"
             )
         told["problems"] = self._problems
         told["seconds"] = round(self._budget.elapsed, 3)
