@@ -27,7 +27,7 @@ FLAWS = [
     ("ids-missing", "declared", "it declares token_ids, and the answer has none"),
     ("cached-untold", "declared", "it declares cached_tokens, and the answer has none"),
     ("streamed-undeclared", "declared", "it gives streamed, and declares that it cannot"),
-    ("usage-counts-end", "consistent", "usage says 13 completion tokens, there are 12 ids"),
+    ("usage-counts-end", "consistent", "usage says 13 completion_tokens, there are 12 ids"),
     ("positions-shifted", "consistent", "position 0 is of token"),
     ("other-text", "consistent", "the tokens spell"),
     ("tail-not-flushed", "pieces", "the pieces end at byte"),

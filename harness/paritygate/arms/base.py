@@ -33,7 +33,7 @@ class ArmError(Exception):
 
 
 class RowFailed(ArmError):
-    """The engine ran, and answered that this row ended in an error: a fault of the engine, not of the setup."""
+    """The engine ran, and this row failed or says what cannot be: a fault of the engine, not of the setup."""
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):

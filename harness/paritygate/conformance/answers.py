@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from paritygate.arms.base import ArmError
+from paritygate.arms.plausible import implausible, vocabulary_of
 from paritygate.case import Case
 from paritygate.conformance.subject import PLAIN, Broken, Subject
 from paritygate.stream import Stream
@@ -42,16 +43,11 @@ def consistent(subject: Subject) -> str:
     """Counts, ids and texts of one answer agree with each other."""
     answer = subject.answer()
     ids, usage, positions = answer.token_ids, answer.usage, answer.positions
-    if usage is not None:
-        if usage.total_tokens != usage.prompt_tokens + usage.completion_tokens:
-            raise Broken(
-                f"usage: {usage.prompt_tokens} + {usage.completion_tokens} is not {usage.total_tokens}"
-            )
-        if ids is not None and usage.completion_tokens != len(ids):
-            raise Broken(f"usage says {usage.completion_tokens} completion tokens, there are {len(ids)} ids")
-        prompt = answer.prompt_token_ids
-        if prompt is not None and usage.prompt_tokens != len(prompt):
-            raise Broken(f"usage says {usage.prompt_tokens} prompt tokens, there are {len(prompt)} ids")
+    if fault := implausible(answer, vocabulary_of(subject.model)):
+        raise Broken(fault)
+    # An answer that a policy judges may count the token that ended it; an adapter says how many ids it gives.
+    if usage is not None and ids is not None and usage.completion_tokens != len(ids):
+        raise Broken(f"usage says {usage.completion_tokens} completion_tokens, there are {len(ids)} ids")
     if ids is not None and positions is not None:
         if len(positions) > len(ids) + 1:
             raise Broken(f"{len(positions)} positions for {len(ids)} tokens")
