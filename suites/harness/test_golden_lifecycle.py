@@ -30,6 +30,7 @@ from paritygate.golden.review import pressed
 from paritygate.golden.store import Golden, GoldenError, OracleRun, Store, decode, encode
 from paritygate.golden.survey import survey
 from paritygate.machine import this_machine
+from paritygate.stream import Position, TopToken
 
 sys.path.insert(0, str(Path(__file__).parent))
 from hand_made_goldens import CASE, POLICY, REASON, answer, golden
@@ -202,6 +203,22 @@ def test_review_shows_the_difference_token_by_token(repository: Path) -> None:
     assert "candidate  't9' (9)   top-2: 't9' (9) -0.1000   gap: 0.5" in said
     assert "- 't8'  [8]" in said
     assert "+ 't9'  [9]" in said
+
+
+def test_review_shows_where_the_text_alone_differs(repository: Path) -> None:
+    """The same tokens, one of them spelled otherwise: the place is a byte."""
+    store = Store(repository / "golden")
+    accepted(store, golden(named("plain-b"), text="t7t8"))
+    other = tuple(
+        Position(token_id=i, token=text, logprob=-0.1, top=(TopToken(i, text, -0.1),), margin=0.5)
+        for i, text in ((7, "t7"), (8, "tX"))
+    )
+    store.write_pending(golden(named("plain-b"), text="t7tX", positions=other))
+    told = paritygate("golden", "review", "plain-b", "--root", repository, keys="q\n")
+    assert told.exit_code == 0, told.output
+    assert "first difference at byte 3" in told.output
+    assert "after     'Onet7t'" in told.output
+    assert "candidate  'tX' (8)" in told.output
 
 
 def test_a_change_of_provenance_shows_as_a_diff(repository: Path) -> None:

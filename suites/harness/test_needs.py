@@ -145,7 +145,9 @@ def test_a_verdict_says_what_was_not_compared(stream: Callable[..., Stream]) -> 
     text_only = stream([5, 6], arm="x", token_ids=None, prompt_token_ids=None, positions=None)
     found = compare(full, text_only, floor=0.02)
     assert found.verdict is Verdict.IDENTICAL
-    assert found.headline.endswith("(compared text, finish and usage; token ids are not given by x)")
+    said = "the text agrees (6 bytes) (compared text, finish and usage; token ids are not given by x)"
+    assert found.headline == said
+    assert compare(text_only, full, floor=0.02).headline == said
     bare = stream([5, 6], arm="y", token_ids=None, usage=None, finish_reason=None, finish_cause=None)
     assert narrowed(full, bare) == (
         "compared text and prompt tokens; token ids are not given by y; finish is not given by y; "

@@ -39,11 +39,22 @@ def _flat(manifest: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return flat
 
 
+def one_engine(reference: Stream, candidate: Stream) -> bool:
+    """Whether both manifests name one engine: then None is a value that it resolved, and otherwise nothing told."""
+    engines = [side.manifest.get("engine") for side in (reference, candidate)]
+    return engines[0] is not None and engines[0] == engines[1]
+
+
 def manifest_differences(reference: Stream, candidate: Stream, keys: tuple[str, ...]) -> dict[str, list[Any]]:
-    """Settings that both manifests name and that differ."""
+    """Settings that both manifests tell and that differ."""
     ours, theirs = _flat(reference.manifest, keys), _flat(candidate.manifest, keys)
+    valued = one_engine(reference, candidate)
     return {
-        name: [ours[name], theirs[name]] for name in ours if name in theirs and ours[name] != theirs[name]
+        name: [ours[name], theirs[name]]
+        for name in ours
+        if name in theirs
+        and ours[name] != theirs[name]
+        and (valued or None not in (ours[name], theirs[name]))
     }
 
 
@@ -51,8 +62,7 @@ def _resolved_by_one_engine(reference: Stream, candidate: Stream, differing: dic
     """Whether only what a request asks for differs, between two ways into the same engine: then no arm was set
     otherwise, and the engine's own transports read the request differently."""
     asked = all(key.partition(".")[0] in REQUESTED for key in differing)
-    engines = [side.manifest.get("engine") for side in (reference, candidate)]
-    return asked and engines[0] is not None and engines[0] == engines[1]
+    return asked and one_engine(reference, candidate)
 
 
 def first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:
@@ -215,12 +225,12 @@ def compare(
     )
     if found is None and exact_logprobs:
         found = _logprobs(reference, candidate)
-    count = f"{len(candidate.token_ids)} tokens" if candidate.token_ids is not None else "text"
     unseen = narrowed(reference, candidate)
     if found is None:
-        headline = f"{count}, {len(candidate.text_bytes)} bytes: identical" + (
-            f" ({unseen})" if unseen else ""
-        )
+        headline = f"the text agrees ({len(candidate.text_bytes)} bytes)"
+        if reference.token_ids is not None and candidate.token_ids is not None:
+            headline = f"{len(candidate.token_ids)} tokens, {len(candidate.text_bytes)} bytes: identical"
+        headline += f" ({unseen})" if unseen else ""
         return Comparison(Verdict.IDENTICAL, headline, sides | ({"narrowed": unseen} if unseen else {}))
     verdict, headline, evidence = found
     causes = diagnosis.causes(reference, candidate)
