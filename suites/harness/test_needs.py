@@ -213,3 +213,68 @@ def test_the_largest_logprob_difference_says_where_and_what(stream: Callable[...
         "at token 1 the logprob of 't1' (1) is -0.75 where -0.5 is expected: 0.25 apart, 0.1 is allowed"
     )
     assert largest_difference(answer(-1.0, never), answer(-1.0, -0.75)).distance == math.inf
+
+
+ARM = '[arms.{name}]\nkind = "{kind}"\n{options}\n'
+ALIKE = 'kind = "identity"\narms = ["one", "two"]\ncases = ["greedy"]'
+
+
+def arms_of(place: Path, one: tuple[str, str], two: tuple[str, str]) -> None:
+    """The two arms that a claim of `ALIKE` names, as kind and options."""
+    path = place / "paritygate.toml"
+    tables = "".join(
+        ARM.format(name=name, kind=kind, options=options)
+        for name, (kind, options) in (("one", one), ("two", two))
+    )
+    text = path.read_text()
+    at = text.index("[claims.c]")
+    path.write_text(text[:at] + tables + text[at:])
+
+
+TORCH = 'backend = "torch"'
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "apart"),
+    [
+        (("transformers", ""), ("mlx-lm", ""), "backend is 'torch' and 'mlx'"),
+        (("transformers", ""), ("llama.cpp", ""), "backend is 'torch' and 'ggml'"),
+        (("transformers", ""), ("transformers", 'dtype = "bfloat16"'), "dtype is 'float32' and 'bfloat16'"),
+        (("tokenline", TORCH), ("http", 'backend = "mlx"'), "backend is 'torch' and 'mlx'"),
+        (("tokenline", TORCH), ("command", TORCH + "\nthreads = 2"), "threads is 1 and 2"),
+        (
+            ("tokenline", TORCH),
+            ("mlx-lm", 'dtype = "float16"'),
+            "backend is 'torch' and 'mlx', dtype is 'float32' and 'float16'",
+        ),
+    ],
+)
+def test_an_identity_that_no_run_could_show_is_refused_when_the_policy_is_read(
+    policy: Callable[[str], Path], one: tuple[str, str], two: tuple[str, str], apart: str
+) -> None:
+    place = policy(ALIKE)
+    arms_of(place, one, two)
+    with pytest.raises(PolicyError) as caught:
+        load(place)
+    said = str(caught.value)
+    assert f"claims.c.arms: one and two can never be compared, {apart}: set them alike" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (("tokenline", TORCH), ("transformers", "")),
+        # What "auto" becomes, and what a foreign server or program runs, is known when it runs.
+        (("tokenline", TORCH), ("http", "")),
+        (("transformers", ""), ("http", 'url = "http://127.0.0.1:1"\nbackend = "mlx"')),
+        (("transformers", ""), ("command", 'command = ["x", "{prompt}"]\noutput = "text"\nthreads = 2')),
+        (("transformers", ""), ("http", 'details = false\nbackend = "mlx"')),
+    ],
+)
+def test_an_identity_that_a_run_may_show_is_taken(
+    policy: Callable[[str], Path], one: tuple[str, str], two: tuple[str, str]
+) -> None:
+    place = policy(ALIKE)
+    arms_of(place, one, two)
+    assert load(place).claims["c"].arms == ("one", "two")

@@ -16,7 +16,14 @@ from paritygate.case import Case, CaseError
 from paritygate.faults.settings import FaultsPolicy
 from paritygate.invocation import Invocation
 from paritygate.policy.claims import BatchClaim, Claim, GoldenClaim, HistoryClaim, IdentityClaim
-from paritygate.policy.needs import cases_by_field, described, envelope_of, lacking, named_cases
+from paritygate.policy.needs import (
+    cases_by_field,
+    described,
+    envelope_of,
+    lacking,
+    named_cases,
+    settings_apart,
+)
 from paritygate.policy.policy import (
     ArmPolicy,
     CheckpointPolicy,
@@ -120,6 +127,24 @@ def _check_needs(reader: Reader, policy: Policy, cases: dict[str, Case]) -> None
                 )
 
 
+def _check_alike(reader: Reader, policy: Policy) -> None:
+    """Refuse an identity between arms whose options alone make them compute in other ways."""
+    for name, claim in policy.claims.items():
+        if not isinstance(claim, IdentityClaim):
+            continue
+        first, *others = (
+            make_arm(arm, spec.kind, spec.options, policy.checkpoint.location)
+            for arm, spec in ((arm, policy.arms[arm]) for arm in claim.arms)
+        )
+        for other in others:
+            if differing := settings_apart(first, other):
+                what = (
+                    f"{first.name} and {other.name} can never be compared, {differing}: set them alike, or hold "
+                    "each to a `golden`, or both to an `envelope`"
+                )
+                raise reader.error(("claims", name, "arms"), what)
+
+
 def load(root: Path) -> Policy:
     """The policy of the repository at `root`. Raises PolicyError naming line and key."""
     path = root / POLICY_FILE
@@ -176,4 +201,5 @@ def load(root: Path) -> Policy:
     _check_names(reader, policy, set(cases))
     _check_apart(reader, policy, tuple(case.name for case in recorded))
     _check_needs(reader, policy, cases)
+    _check_alike(reader, policy)
     return policy
