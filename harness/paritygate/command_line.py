@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from paritygate import policy as policies
+from paritygate.golden.store import GoldenError, refuse_under_ci
 from paritygate.policy import Policy, PolicyError
 from paritygate.policy.bar import Bar, bar_of
 from paritygate.verdict import Exit
@@ -28,6 +29,14 @@ def refused(what: str, code: Exit = Exit.USAGE) -> typer.Exit:
     """Say, on stderr and in one line however narrow the terminal is, what is wrong; raise what is returned."""
     Console(stderr=True).print(what, markup=False, highlight=False, soft_wrap=True)
     return typer.Exit(code)
+
+
+def at_a_desk(what: str, otherwise: str = "") -> None:
+    """Refuse, before anything is asked or computed, what CI must not do; `otherwise` says how it could be done there."""
+    try:
+        refuse_under_ci(what)
+    except GoldenError as error:
+        raise refused(f"{error}{otherwise}") from None
 
 
 def policy_at(root: Path) -> Policy:

@@ -242,6 +242,29 @@ def test_provenance_says_who_how_often_and_how_sure() -> None:
     assert names == {"min_margin", *(f"{o} ({t} threads).min_margin" for o in POLICY.oracles for t in (1, 2))}
 
 
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("review",), "accept or reject a golden"),
+        (("accept", "--reason", "read"), "accept a golden"),
+        (("reject", "plain-a"), "reject a golden"),
+        # The weights are not there either, which it would take minutes to miss with others.
+        (("record",), "record a golden"),
+    ],
+)
+def test_ci_is_refused_before_it_is_asked_anything(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], what: str
+) -> None:
+    waiting(repository)
+    monkeypatch.setenv("CI", "true")
+    before = {path: path.read_bytes() for path in repository.rglob("*.jsonl")}
+    told = paritygate("golden", *words, "--root", repository, keys="a\nread it\na\nread it\na\nread it\n")
+    assert told.exit_code == 2
+    said = f"CI is set: CI must not {what}; do it at your desk and commit the file"
+    assert told.output.splitlines() == [said]
+    assert {path: path.read_bytes() for path in repository.rglob("*.jsonl")} == before
+
+
 @pytest.mark.parametrize("keys", ["q\n", "", "a\n"])
 def test_quitting_leaves_everything(repository: Path, keys: str) -> None:
     waiting(repository)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from paritygate import policy as policies
 from paritygate.case import Case
-from paritygate.command_line import BarOption, Root, judged_by, policy_at, refused
+from paritygate.command_line import BarOption, Root, at_a_desk, judged_by, policy_at, refused
 from paritygate.gates import golden as gate
 from paritygate.golden.layers import REFERENCE, layer_of
 from paritygate.golden.oracles import OracleError
@@ -104,6 +104,7 @@ def record_command(
     root: Root = Path(),
 ) -> None:
     """Ask the oracles; what they agree on waits beside the accepted goldens. Takes minutes."""
+    at_a_desk("record a golden")
     policy, store, cases = _opened(root)
     chosen = _chosen(names, cases)
     path = checkpoint or root / policy.checkpoint.location
@@ -178,6 +179,7 @@ def _show_pending(store: Store, layer: str, name: str, floor: float) -> None:
 @app.command("review")
 def review_command(names: Names = None, layer: Layer = "", root: Root = Path()) -> None:
     """Decide on pending goldens one after the other: accept, reject, skip, quit."""
+    at_a_desk("accept or reject a golden")
     policy, store, _ = _opened(root)
     waiting = _waiting(store, names, layer)
     try:
@@ -200,6 +202,9 @@ def accept(
     root: Root = Path(),
 ) -> None:
     """Make pending goldens the accepted ones of their layer."""
+    at_a_desk("accept a golden")
+    if not reason.strip():
+        raise refused("a golden is accepted for a reason: --reason is empty")
     _, store, _ = _opened(root)
     acceptance = Acceptance(date=_today(), reason=reason)
     _each(_waiting(store, names, layer), "accepted", lambda one, name: store.accept(name, acceptance, one))
@@ -212,6 +217,7 @@ def reject(
     root: Root = Path(),
 ) -> None:
     """Remove pending goldens; what is accepted stays."""
+    at_a_desk("reject a golden")
     _, store, _ = _opened(root)
     _each(_waiting(store, names, layer), "rejected", lambda one, name: store.reject(name, one))
 
