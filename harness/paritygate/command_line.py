@@ -32,7 +32,7 @@ def refused(what: str, code: Exit = Exit.USAGE) -> typer.Exit:
 
 
 def at_a_desk(what: str, otherwise: str = "") -> None:
-    """Refuse, before anything is asked or computed, what CI must not do; `otherwise` says how it could be done there."""
+    """Refuse what CI must not do before anything is asked; `otherwise` says how it may be done there."""
     try:
         refuse_under_ci(what)
     except GoldenError as error:

@@ -248,7 +248,7 @@ def test_provenance_says_who_how_often_and_how_sure() -> None:
         (("review",), "accept or reject a golden"),
         (("accept", "--reason", "read"), "accept a golden"),
         (("reject", "plain-a"), "reject a golden"),
-        # The weights are not there either, which it would take minutes to miss with others.
+        # Before it looks for the weights, which are not there.
         (("record",), "record a golden"),
     ],
 )

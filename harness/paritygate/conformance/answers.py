@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from paritygate.arms.base import ArmError
@@ -13,6 +15,8 @@ from paritygate.stream import Stream
 CAUSES = {
     "Eos", "StopSequence", "GenerationBound", "StructuredStop", "Length", "ContextExhausted", "RepetitionLoop", None,
 }  # fmt: skip
+# How control tokens are spelled: <s>, </s>, <|im_start|>, DeepSeek's with wide bars, [INST], [/INST].
+CONTROL = re.compile("<[|/\uff5c]?[\\w|\uff5c\u2581-]+>|\\[/?[A-Z_]+\\]")
 UNICODE = "Ünïcödé — 水 火 山, Ωμέγα, 🎉🍎🎉🍎🎉"
 
 
@@ -61,16 +65,22 @@ def consistent(subject: Subject) -> str:
 
 
 def _spelling(answer: Stream) -> None:
-    """The tokens' own texts spell the answer, as far as each is whole; a tokenizer may drop spaces of a lone token."""
+    """The tokens' own texts spell the answer, as far as each is whole.
+
+    A tokenizer may drop spaces of a lone token, and leaves control tokens, which have a spelling, out of a text.
+    """
     ids = answer.token_ids
     if ids is None or answer.positions is None or len(answer.positions) < len(ids):
         return
-    words = [position.token for position in answer.positions[: len(ids)]]
+    words = ["".join(position.token.split()) for position in answer.positions[: len(ids)]]
     if any("\ufffd" in word for word in words):
         return
-    spelled, text = ("".join(part.split()) for part in ("".join(words), answer.text))
-    if spelled != text:
-        raise Broken(f"the tokens spell {spelled[:60]!r}, the text is {text[:60]!r}")
+    spelled = "".join(
+        f"({re.escape(word)})?" if CONTROL.fullmatch(word) else re.escape(word) for word in words
+    )
+    text = "".join(answer.text.split())
+    if not re.fullmatch(spelled, text):
+        raise Broken(f"the tokens spell {''.join(words)[:60]!r}, the text is {text[:60]!r}")
 
 
 def pieces(subject: Subject) -> str:

@@ -203,8 +203,6 @@ def accept(
 ) -> None:
     """Make pending goldens the accepted ones of their layer."""
     at_a_desk("accept a golden")
-    if not reason.strip():
-        raise refused("a golden is accepted for a reason: --reason is empty")
     _, store, _ = _opened(root)
     acceptance = Acceptance(date=_today(), reason=reason)
     _each(_waiting(store, names, layer), "accepted", lambda one, name: store.accept(name, acceptance, one))
