@@ -15,6 +15,7 @@ from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, CaseError
 from paritygate.faults.settings import FaultsPolicy
 from paritygate.invocation import Invocation
+from paritygate.policy.catalogue import load_catalogue
 from paritygate.policy.claims import BatchClaim, Claim, GoldenClaim, HistoryClaim, IdentityClaim
 from paritygate.policy.needs import (
     cases_by_field,
@@ -145,6 +146,21 @@ def _check_alike(reader: Reader, policy: Policy) -> None:
                 raise reader.error(("claims", name, "arms"), what)
 
 
+def _check_faults(reader: Reader, policy: Policy, root: Path) -> None:
+    """Refuse faults that cannot be read, or whose gates cannot be run, before a gate is half through."""
+    if "faults" not in policy.tables:
+        return
+    try:
+        load_catalogue(root, policy.faults.catalogue)
+    except PolicyError as error:
+        raise reader.error(("faults", "catalogue"), str(error)) from error
+    judges = f"{policy.faults.target}/{POLICY_FILE}"
+    if not (root / judges).is_file():
+        raise reader.error(
+            ("faults", "target"), f"there is no {judges}: name the folder of one that judges copies"
+        )
+
+
 def load(root: Path) -> Policy:
     """The policy of the repository at `root`. Raises PolicyError naming line and key."""
     path = root / POLICY_FILE
@@ -202,4 +218,5 @@ def load(root: Path) -> Policy:
     _check_apart(reader, policy, tuple(case.name for case in recorded))
     _check_needs(reader, policy, cases)
     _check_alike(reader, policy)
+    _check_faults(reader, policy, root)
     return policy
