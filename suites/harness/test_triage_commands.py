@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import subprocess
 import sys
@@ -302,6 +303,20 @@ def test_every_check_of_a_run_can_be_replayed(repository: Path) -> None:
         if check["name"] != "golden/store":
             told = paritygate(repository, "replay", check["name"])
             assert f"{check['name']}  {check['outcome']}  {check['verdict']}" in told.output, told.output
+
+
+def test_a_golden_is_replayed_by_the_claims_that_hold_it(repository: Path) -> None:
+    """Two claims, each with an arm of its own: every check is made once. An arm of neither is asked all the same."""
+    path = repository / "paritygate.toml"
+    text = path.read_text().replace('arms = ["right", "wrong"]\nenvelope = "wide"', 'arms = ["right"]')
+    path.write_text(f'{text}\n[claims.other]\nkind = "golden"\narms = ["wrong"]\npromise = "decided"\n')
+    for given, expected in (
+        ((), ["golden/right/recorded", "golden/wrong/recorded"]),
+        (("--arm", "right"), ["golden/right/recorded"]),
+        (("--arm", "warm", "recorded"), ["golden/warm/recorded"]),
+    ):
+        told = paritygate(repository, "golden", "replay", *given).output
+        assert re.findall(r"golden/\w+/recorded(?=:)", told) == expected, told
 
 
 def test_a_run_looks_into_so_many_divergences_and_says_how_to_ask_for_the_rest(repository: Path) -> None:

@@ -21,7 +21,7 @@ from paritygate.golden.record import record
 from paritygate.golden.review import review, show_pending
 from paritygate.golden.store import Acceptance, GoldenError, NotWritten, Store
 from paritygate.golden.survey import Survey, labelled, survey
-from paritygate.policy import GoldenClaim, Policy
+from paritygate.policy import Claim, GoldenClaim, Policy
 from paritygate.triage.settings import TriagePolicy
 from paritygate.verdict import Check, Exit, Outcome, exit_code
 
@@ -220,6 +220,24 @@ def reject(
     _each(_waiting(store, names, layer), "rejected", lambda one, name: store.reject(name, one))
 
 
+def _asked_again(policy: Policy, cases: tuple[str, ...], arms: tuple[str, ...]) -> dict[str, Claim]:
+    """The golden claims as far as they are about these cases and arms (all of theirs where none is named). What is
+    named and no claim holds is replayed all the same, as a claim that everything is identical."""
+    held: dict[str, Claim] = {}
+    covered: set[tuple[str, str]] = set()
+    for name, claim in policy.claims.items():
+        if isinstance(claim, GoldenClaim):
+            own = tuple(case for case in cases if case in (claim.cases or cases))
+            on = tuple(arm for arm in claim.arms if arm in (arms or claim.arms))
+            covered |= {(arm, case) for arm in on for case in own}
+            if own and on:
+                held[name] = msgspec.structs.replace(claim, cases=own, arms=on)
+    for arm in arms:
+        if left := tuple(case for case in cases if (arm, case) not in covered):
+            held[f"replay of {arm}"] = GoldenClaim(arms=(arm,), cases=left)
+    return held
+
+
 @app.command()
 def replay(
     names: Names = None,
@@ -236,11 +254,7 @@ def replay(
         unknown = [name for name in arm or () if name not in policy.arms]
         if unknown:
             raise refused(f"no arm is named {unknown[0]!r}: there are {', '.join(policy.arms)}")
-        claims = {
-            name: msgspec.structs.replace(claim, cases=chosen, arms=tuple(arm or claim.arms))
-            for name, claim in policy.claims.items()
-            if isinstance(claim, GoldenClaim)
-        }
+        claims = _asked_again(policy, chosen, tuple(arm or ()))
         narrowed = msgspec.structs.replace(policy, claims=claims, triage=TriagePolicy(checks=0))
         checks: list[Check] = []
         for check in gate.run(narrowed, root, lambda line: None):
