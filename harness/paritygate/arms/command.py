@@ -21,6 +21,7 @@ from paritygate.arms.base import ArmError, Capabilities
 from paritygate.arms.printed import end_of
 from paritygate.arms.written_answer import refuse_beyond_sampling
 from paritygate.case import Case
+from paritygate.quantities import Seconds, Threads
 from paritygate.stream import Stream
 
 PROMPT_PLACES = ("{prompt}", "{prompt_file}")
@@ -38,8 +39,8 @@ class CommandOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     output: Literal["result", "text"] = "result"
     backend: str = "auto"
     dtype: str = "float32"
-    threads: int = 1
-    timeout_s: float = 120.0
+    threads: Threads = 1
+    timeout_s: Seconds = 120.0
 
     def __post_init__(self) -> None:
         if self.command and not any(place in word for word in self.command for place in PROMPT_PLACES):

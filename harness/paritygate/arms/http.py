@@ -22,6 +22,7 @@ from paritygate.arms.server_process import ServerProcess
 from paritygate.arms.together import together
 from paritygate.arms.written_answer import chunk_ends_of
 from paritygate.case import Case
+from paritygate.quantities import Bytes, Seconds, Threads
 from paritygate.stream import Position, Stream
 
 
@@ -45,9 +46,9 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     api_key_env: str = ""
     backend: str = "auto"
     dtype: str = "float32"
-    threads: int = 1
-    cache_bytes: int | None = None
-    timeout_s: float = 120.0
+    threads: Threads = 1
+    cache_bytes: Bytes | None = None
+    timeout_s: Seconds = 120.0
 
     def __post_init__(self) -> None:
         if self.url and self.command:

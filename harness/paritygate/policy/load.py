@@ -12,7 +12,7 @@ import msgspec
 from paritygate.arms.base import Arm, ArmError
 from paritygate.arms.registry import arm_class, make_arm
 from paritygate.bench.settings import BenchPolicy
-from paritygate.case import Case, CaseError
+from paritygate.case import Case
 from paritygate.faults.settings import FaultsPolicy
 from paritygate.policy.claims import BatchClaim, Claim, GoldenClaim, HistoryClaim, IdentityClaim
 from paritygate.policy.needs import cases_by_field, described, envelope_of, lacking, named_cases
@@ -160,17 +160,12 @@ def load(root: Path) -> Policy:
     for table, key in (("goldens", "directory"), ("checkpoint", "sha256")):
         if "goldens" in document and not getattr(getattr(policy, table), key):
             raise reader.error((table,), f"`{key}` is missing: goldens need it")
-    try:
-        recorded = policy.golden_cases(root)
-        names = [case.name for case in (*recorded, *policy.cases)]
-        for index, case in enumerate(policy.cases):
-            if names.count(case.name) > 1:
-                raise reader.error(("cases", index), f"another case is named {case.name!r} too")
-            if case.max_tokens < 0:
-                raise reader.error(("cases", index, "max_tokens"), f"{case.max_tokens} is negative")
-        cases = {case.name: case for case in (*recorded, *policy.cases)}
-    except CaseError as error:
-        raise PolicyError(str(error)) from error
+    recorded = policy.golden_cases(root)
+    names = [case.name for case in (*recorded, *policy.cases)]
+    for index, case in enumerate(policy.cases):
+        if names.count(case.name) > 1:
+            raise reader.error(("cases", index), f"another case is named {case.name!r} too")
+    cases = {case.name: case for case in (*recorded, *policy.cases)}
     _check_names(reader, policy, set(cases))
     _check_apart(reader, policy, tuple(case.name for case in recorded))
     _check_needs(reader, policy, cases)
