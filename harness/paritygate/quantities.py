@@ -10,10 +10,11 @@ from typing import Annotated
 from msgspec import Meta
 
 LONGEST_SECONDS = 7 * 24 * 3600
+MOST_TOKENS = 100_000_000
 
 Natural = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
-Tokens = Annotated[int, Meta(ge=1, le=100_000_000)]
+Tokens = Annotated[int, Meta(ge=1, le=MOST_TOKENS)]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Threads = Annotated[int, Meta(ge=1, le=4096)]
 Bytes = Annotated[int, Meta(ge=0, le=2**50)]

@@ -124,15 +124,23 @@ def load(root: Path) -> Policy:
     path = root / POLICY_FILE
     try:
         raw = path.read_bytes()
-        text = raw.decode("utf-8")
-        document = tomllib.loads(text)
     except FileNotFoundError:
         raise PolicyError(
             f"{path}: not found: run paritygate at the root of a repository that has one"
         ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
         raise PolicyError(f"{path.name}: {error}") from error
-    reader = Reader(path, text, document)
+    return policy_of(raw, root)
+
+
+def policy_of(raw: bytes, root: Path) -> Policy:
+    """The policy that a file of these bytes would be at `root`. Raises PolicyError naming line and key."""
+    try:
+        text = raw.decode("utf-8")
+        document = tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PolicyError(f"{POLICY_FILE}: {error}") from error
+    reader = Reader(root / POLICY_FILE, text, document)
     for key in document:
         if key not in SECTIONS:
             raise reader.error((key,), "unknown key")
