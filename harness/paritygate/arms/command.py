@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,8 +15,10 @@ from typing import IO, Any, ClassVar, Literal
 import msgspec
 import numpy as np
 
+from paritygate.arms import leashed
 from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError, Capabilities
+from paritygate.arms.leash import NOT_STARTED
 from paritygate.arms.printed import end_of
 from paritygate.arms.written_answer import refuse_beyond_sampling
 from paritygate.case import Case
@@ -81,36 +82,24 @@ def _wait(
 def run_to_end(
     words: list[str], timeout_s: float, descriptors: tuple[int, ...] = ()
 ) -> tuple[int, bytes, bytes]:
-    """Exit status, stdout and stderr of a program, its children killed with it. Raises ArmError when it hangs.
+    """Exit status, stdout and stderr of a program; nothing that it started outlives it.
+
+    Raises ArmError where it cannot be started, hangs, or prints without end.
 
     `descriptors` stay open in the program, under their numbers.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-                pass_fds=descriptors,
-            )
-        except OSError as error:
-            raise ArmError(f"{words[0]} cannot be started: {error.strerror}") from error
+        process = leashed.start(words, stdout=out, stderr=err, descriptors=descriptors)
         try:
             status = _wait(process, words[0], timeout_s, (out, err))
         finally:
-            end_group(process)
+            leashed.end(process)
         out.seek(0)
         err.seek(0)
-        return status, out.read(), err.read()
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that was started with its own session, and all that it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        said, complained = out.read(), err.read()
+    if status == NOT_STARTED and complained.startswith(f"{words[0]} cannot be started: ".encode()):
+        raise ArmError(complained.decode(errors="replace").strip())
+    return status, said, complained
 
 
 def _constraint_words(case: Case) -> list[str]:
