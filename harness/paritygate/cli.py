@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +25,7 @@ from paritygate.gates.run import verify as run_gates
 from paritygate.gates.shard import Shard, ShardError
 from paritygate.golden import cli as golden
 from paritygate.init.cli import init_command
+from paritygate.interruption import Interruption
 from paritygate.policy.bar import bar_of
 from paritygate.policy.bar import sentence as bar_sentence
 from paritygate.replay_cli import replay
@@ -96,13 +97,26 @@ def verify(
                 raise refused(str(error)) from None
             policy = held.policy
         chosen = _chosen(only or [], leave_out or [], tier, policy)
-        run = _verified(policy, root, chosen, tier, fresh, shard)
-        if held is not None:
-            run = dataclasses.replace(run, notes=(bar_sentence(held), *run.notes))
-    if report_to is not None:
-        _write(run, report_to)
-    report.print_table(run, console)
+
+        notes = () if held is None else (bar_sentence(held),)
+
+        def save(run: Run) -> None:
+            if report_to is not None:
+                _write(run, report_to)
+
+        interruption = stack.enter_context(Interruption(_leaving))
+        try:
+            run = _verified(policy, root, chosen, tier, fresh, shard, notes, interruption, save)
+        except KeyboardInterrupt:
+            raise refused("interrupted before the first gate", Exit.INCONCLUSIVE) from None
+        interruption.keep(lambda: save(run))
+        report.print_table(run, console)
     raise typer.Exit(run.exit)
+
+
+def _leaving() -> None:
+    console.show_cursor(True)
+    refused("interrupted twice: ended at once, with what was found until then")
 
 
 def _write(run: Run, directory: Path) -> None:
@@ -115,10 +129,16 @@ def _write(run: Run, directory: Path) -> None:
 
 
 def _verified(
-    policy: policies.Policy, root: Path, gates: tuple[str, ...], tier: str, fresh: bool, shard: str
+    policy: policies.Policy,
+    root: Path,
+    gates: tuple[str, ...],
+    tier: str,
+    fresh: bool,
+    shard: str,
+    notes: tuple[str, ...],
+    interruption: Interruption,
+    save: Callable[[Run], None],
 ) -> Run:
-    # A run that is told to end stops its arms and leaves a partial report, as on Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     said: list[str] = []
     with console.status("starting") as status:
 
@@ -143,6 +163,9 @@ def _verified(
                 on_check=on_check,
                 fresh=fresh,
                 shard=share,
+                notes=notes,
+                interruption=interruption,
+                save=save,
             )
         except ShardError as error:
             raise refused(str(error)) from None
@@ -193,4 +216,8 @@ def schema(
 
 
 def main() -> None:
-    app()
+    try:
+        app()
+    finally:
+        # All that is left is to end: a key pressed now must not become a traceback, or another exit code.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

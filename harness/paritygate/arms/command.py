@@ -80,20 +80,27 @@ def _wait(
 
 
 def run_to_end(
-    words: list[str], timeout_s: float, descriptors: tuple[int, ...] = ()
+    words: list[str],
+    timeout_s: float,
+    descriptors: tuple[int, ...] = (),
+    running: set[subprocess.Popen[bytes]] | None = None,
 ) -> tuple[int, bytes, bytes]:
     """Exit status, stdout and stderr of a program; nothing that it started outlives it.
 
     Raises ArmError where it cannot be started, hangs, or prints without end.
 
-    `descriptors` stay open in the program, under their numbers.
+    `descriptors` stay open in the program, under their numbers. It is in `running` as long as it runs, for another
+    thread to end.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = leashed.start(words, stdout=out, stderr=err, descriptors=descriptors)
+        running = set() if running is None else running
+        running.add(process)
         try:
             status = _wait(process, words[0], timeout_s, (out, err))
         finally:
             leashed.end(process)
+            running.discard(process)
         out.seek(0)
         err.seek(0)
         said, complained = out.read(), err.read()
@@ -126,6 +133,7 @@ class CommandArm:
         self.name = name
         self.options = options
         self.model = model
+        self._running: set[subprocess.Popen[bytes]] = set()
         result = options.output == "result"
         self.capabilities = Capabilities(
             token_ids=result,
@@ -211,7 +219,7 @@ class CommandArm:
             prompt_file = Path(f"/dev/fd/{file.fileno()}")
             own = not self.options.command
             words = self._tokenline(case, prompt_file, times) if own else self._foreign(case, prompt_file)
-            status, out, err = run_to_end(words, self.options.timeout_s, (file.fileno(),))
+            status, out, err = run_to_end(words, self.options.timeout_s, (file.fileno(),), self._running)
         if status != 0:
             raise ArmError(
                 f"arm {self.name}, case {case.name}: it ended with exit status {status}",
@@ -253,4 +261,6 @@ class CommandArm:
         raise ArmError(f"arm {self.name}: a command line gives no logits")
 
     def close(self) -> None:
-        """Nothing outlives an answer."""
+        """Nothing outlives an answer; one that is being waited for in another thread is ended."""
+        for process in tuple(self._running):
+            leashed.end(process)

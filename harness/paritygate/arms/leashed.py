@@ -36,7 +36,8 @@ def start(
 def end(process: subprocess.Popen[bytes]) -> None:
     """Kill the command of a leash and all that it started; the leash has swept up after itself if it ended already."""
     assert process.stdin is not None
-    with contextlib.suppress(OSError):  # it ends at this very moment
+    # It ends at this very moment, or another thread ends it.
+    with contextlib.suppress(OSError, ValueError):
         process.stdin.write(AT_ONCE)
         process.stdin.flush()
     with contextlib.suppress(OSError):
