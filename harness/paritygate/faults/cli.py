@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from paritygate.faults.trial import Trial
 from paritygate.interruption import Interruption
 from paritygate.machine import this_machine
 from paritygate.report.faults_page import faults_page
+from paritygate.scratch import remove_orphans
 from paritygate.verdict import Exit
 
 console = Console()
@@ -59,6 +61,7 @@ def faults(
 
     Exit: 0 every fault is caught, or explained; 1 one is not, or the clean engine is red; 2 usage; 4 interrupted.
     """
+    remove_orphans(Path(tempfile.gettempdir()).resolve())
     policy = policy_at(root)
     try:
         every = load_catalogue(root, policy.faults.catalogue)

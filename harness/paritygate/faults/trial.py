@@ -18,6 +18,7 @@ from paritygate.arms import leashed
 from paritygate.faults.catalogue import Fault
 from paritygate.faults.plant import DeadPlant, Planted, planted_copy
 from paritygate.faults.settings import FaultsPolicy
+from paritygate.scratch import scratch
 from paritygate.verdict import Exit, Outcome
 
 # Settings of this run that would point a planted copy at something else.
@@ -117,11 +118,11 @@ class _Run:
 
 
 def _report(run: _Run, root: Path, options: list[str]) -> tuple[Mapping[str, Any] | None, str]:
-    with tempfile.TemporaryDirectory(prefix="paritygate-report-") as report:
-        words = ["-m", "paritygate", "verify", "--root", str(root), "--report", report, *options]
+    with scratch("report") as report:
+        words = ["-m", "paritygate", "verify", "--root", str(root), "--report", str(report), *options]
         status, printed = run.command(words)
         try:
-            return json.loads((Path(report) / "report.json").read_bytes()), printed
+            return json.loads((report / "report.json").read_bytes()), printed
         except (OSError, ValueError):
             what = "hung" if status is None else f"ended with {status}"
             return None, f"the gates {what} without a report: {printed.strip()[-600:]}"
