@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from paritygate import policy as policies
 from paritygate import report
@@ -17,6 +16,7 @@ from paritygate.bench import cli as bench
 from paritygate.bisect.cli import bisect
 from paritygate.command_line import Root, policy_at, refused
 from paritygate.conformance.cli import conformance_command
+from paritygate.console import Console
 from paritygate.explain import NoEvidence, find, show
 from paritygate.faults.cli import faults
 from paritygate.gates.merge import MergeError, join

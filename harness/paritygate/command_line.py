@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from paritygate import policy as policies
+from paritygate.console import Console
 from paritygate.policy import Policy, PolicyError
 from paritygate.verdict import Exit
 

@@ -9,12 +9,12 @@ from typing import Annotated
 import msgspec
 import numpy as np
 import typer
-from rich.console import Console
 
 from paritygate.bench.pairs import BenchError, git
 from paritygate.bisect.search import Found, State, Trial, search
 from paritygate.bisect.trial import Request, ask, judged
 from paritygate.command_line import Root, policy_at, refused
+from paritygate.console import Console
 from paritygate.explain import show
 from paritygate.policy import GoldenClaim, Policy
 from paritygate.scratch import scratch

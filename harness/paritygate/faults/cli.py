@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from paritygate import policy as policies
 from paritygate import revision
 from paritygate.command_line import Root, policy_at, refused
+from paritygate.console import Console
 from paritygate.faults.catalogue import Fault, load_catalogue
 from paritygate.faults.markdown import markdown
 from paritygate.faults.matrix import document, fault_of, faults_of, trial_json, trials

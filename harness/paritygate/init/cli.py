@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
-from rich.console import Console
 from rich.prompt import Prompt
 
 from paritygate.arms.command import PROMPT_PLACES
 from paritygate.arms.dialects import DialectName
 from paritygate.command_line import refused
+from paritygate.console import Console
 from paritygate.init.draft import ENGINES, PROMPTS, draft
 from paritygate.policy import POLICY_FILE, PolicyError, policy_of
 from paritygate.quantities import MOST_TOKENS

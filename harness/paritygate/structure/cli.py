@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from paritygate.command_line import Root, policy_at, refused
+from paritygate.console import Console
 from paritygate.golden.store import GoldenError, refuse_under_ci
 from paritygate.structure import baseline
 from paritygate.structure.callgraph import CallGraph
