@@ -289,7 +289,7 @@ def test_a_script_of_the_tree_stays_a_script(tmp_path: Path) -> None:
 
 def test_names_that_is_no_expression_and_a_bar_that_is_no_commit_are_one_line(toy: Path) -> None:
     (toy / "f.toml").write_text(f'{HEAD}edits = [{{ file = "x", append = "y" }}]\nnames = "("\n')
-    with pytest.raises(policies.PolicyError, match="`names` is no regular expression"):
+    with pytest.raises(policies.PolicyError, match=r"fault .*: `names` .* is no regular expression"):
         load_catalogue(toy, ["f.toml"])
     told = CliRunner().invoke(app, ["verify", "--root", str(ROOT), "--bar", "nope", "--only", "history"])
     assert (told.exit_code, told.output.strip()) == (

@@ -21,12 +21,13 @@ from paritygate import run as runs
 from paritygate import stream
 from paritygate.arms.registry import GROUP
 from paritygate.bench.settings import BenchPolicy
-from paritygate.case import Case, Constraint, Message, Sampler, load_cases
+from paritygate.case import Case, Constraint, Message, Sampler
 from paritygate.cli import app
 from paritygate.faults.catalogue import Edit, Fault
 from paritygate.faults.plant import plant
 from paritygate.faults.settings import FaultsPolicy
 from paritygate.golden import store
+from paritygate.policy.case_file import load_cases
 from paritygate.policy.catalogue import load_catalogue
 from paritygate.policy.load import SECTIONS
 from paritygate.schema import SCHEMAS, PolicyFile, schema_text

@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from paritygate.structure.pattern import check_expression
+
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One change to a copy of the tree: `find` occurs exactly once in `file` and is replaced, `append` is added to it
@@ -57,10 +59,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             return
         if self.expect != "green" and not (self.names or self.survives):
             raise ValueError(f"fault {self.id}: `names` is missing: what must the diagnosis say?")
-        try:
-            re.compile(self.names)
-        except re.error as error:
-            raise ValueError(f"fault {self.id}: `names` is no regular expression: {error}") from error
+        check_expression(self.names, f"fault {self.id}: `names`")
 
     def says(self, *sentences: str) -> bool:
         """Whether one of the sentences names the planted cause."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.arms import leash
+from paritygate.arms import leashed
 from paritygate.faults.catalogue import Fault
 from paritygate.faults.plant import DeadPlant, Planted, planted_copy
 from paritygate.faults.settings import FaultsPolicy
+from paritygate.scratch import scratch
 from paritygate.verdict import Exit, Outcome
 
 # Settings of this run that would point a planted copy at something else.
@@ -86,27 +86,23 @@ class _Run:
         """Exit status (None where it hung) and output."""
         with tempfile.TemporaryFile() as printed:
             # On a leash: whoever is killed while a copy is judged leaves no gates running behind.
-            process = subprocess.Popen(
-                leash.words([sys.executable, *words]),
-                cwd=self.planted.root,
-                env=self.environment(tests=tests),
-                stdin=subprocess.PIPE,
+            process = leashed.start(
+                [sys.executable, *words],
                 stdout=printed,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
+                cwd=self.planted.root,
+                env=self.environment(tests=tests),
             )
             status: int | None = None
             try:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     status = process.wait(self.policy.timeout_s)
             finally:
-                # Interrupted first, so that it stops the servers that it started itself.
-                for last in (signal.SIGTERM, signal.SIGKILL):
-                    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                        os.killpg(process.pid, last)
-                        process.wait(10)
-                if process.stdin is not None:
-                    process.stdin.close()
+                # Asked first, so that it stops in good order what it started itself.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.terminate()
+                    process.wait(10)
+                leashed.end(process)
             printed.seek(0)
             return status, printed.read().decode(errors="replace")
 
@@ -122,11 +118,11 @@ class _Run:
 
 
 def _report(run: _Run, root: Path, options: list[str]) -> tuple[Mapping[str, Any] | None, str]:
-    with tempfile.TemporaryDirectory(prefix="paritygate-report-") as report:
-        words = ["-m", "paritygate", "verify", "--root", str(root), "--report", report, *options]
+    with scratch("report") as report:
+        words = ["-m", "paritygate", "verify", "--root", str(root), "--report", str(report), *options]
         status, printed = run.command(words)
         try:
-            return json.loads((Path(report) / "report.json").read_bytes()), printed
+            return json.loads((report / "report.json").read_bytes()), printed
         except (OSError, ValueError):
             what = "hung" if status is None else f"ended with {status}"
             return None, f"the gates {what} without a report: {printed.strip()[-600:]}"

@@ -18,6 +18,7 @@ from paritygate.gates.reuse import Reuse
 from paritygate.gates.shard import Shard
 from paritygate.gates.units import KINDS, Unit, narrowed, units_of
 from paritygate.gates.waivers import apply
+from paritygate.interruption import Interruption
 from paritygate.machine import this_machine
 from paritygate.policy import Policy
 from paritygate.revision import told
@@ -125,8 +126,13 @@ def verify(
     on_check: OnCheck,
     fresh: bool = False,
     shard: Shard | None = None,
+    notes: tuple[str, ...] = (),
+    interruption: Interruption | None = None,
+    save: Callable[[Run], None] = lambda run: None,
 ) -> Run:
     """Run the gates, or a shard of them; Ctrl-C ends the run early, with what was found until then and exit 4.
+
+    `notes` come before the run's own. An interrupted run is handed to `save` before its arms are stopped.
 
     What passed under the same key is reused, unless `fresh`. Raises ShardError where there is too little to share.
     """
@@ -137,7 +143,33 @@ def verify(
     mine = plan if shard is None else shard.of(plan)
     reuse = Reuse(policy, root, fresh=fresh)
     checks: list[Check] = []
+    interruption = interruption or Interruption()
     interrupted = False
+
+    def made() -> Run:
+        # A partial run cannot say that a waiver is not needed.
+        whole = not interrupted and shard is None and gates == applicable(policy, tier)
+        judged = apply(checks, policy.waivers, started.date()) if whole else list(checks)
+        return Run(
+            started=stamp,
+            seconds=time.monotonic() - clock,
+            commit=commit,
+            dirty=dirty,
+            policy_hash=policy.hash,
+            machine=this_machine(),
+            checks=tuple(judged),
+            exit=Exit.INCONCLUSIVE if interrupted else exit_code(judged),
+            tier=tier,
+            interrupted=interrupted,
+            manifests=manifests_of(judged),
+            figures=figures_of(judged),
+            reused=reuse.reused,
+            notes=(*notes, *reuse.notes),
+            shard=str(shard or ""),
+            units=tuple(unit.name for unit in mine),
+            plan=tuple(unit.name for unit in plan),
+        )
+
     with ArmPool(policy) as arms:
         try:
             for gate in gates:
@@ -152,36 +184,17 @@ def verify(
                     for check in kept:
                         checks.append(check)
                         on_check(check)
-                made = len(checks)
-                if made > before and not pending:
+                recalled = len(checks)
+                if recalled > before and not pending:
                     continue
-                for found in _run_gate(gate, policy, root, progress, arms, pending, made - before):
+                for found in _run_gate(gate, policy, root, progress, arms, pending, recalled - before):
                     check = dataclasses.replace(found, at=time.monotonic() - clock)
                     checks.append(check)
                     on_check(check)
-                if not any(check.name == f"{gate}/broke" for check in checks[made:]):
-                    reuse.keep(pending, checks[made:], recorded=stamp, commit=commit, dirty=dirty)
+                if not any(check.name == f"{gate}/broke" for check in checks[recalled:]):
+                    reuse.keep(pending, checks[recalled:], recorded=stamp, commit=commit, dirty=dirty)
+            interruption.heed_no_more()
         except KeyboardInterrupt:
             interrupted = True
-    # A partial run cannot say that a waiver is not needed.
-    whole = not interrupted and shard is None and gates == applicable(policy, tier)
-    judged = apply(checks, policy.waivers, started.date()) if whole else checks
-    return Run(
-        started=stamp,
-        seconds=time.monotonic() - clock,
-        commit=commit,
-        dirty=dirty,
-        policy_hash=policy.hash,
-        machine=this_machine(),
-        checks=tuple(judged),
-        exit=Exit.INCONCLUSIVE if interrupted else exit_code(judged),
-        tier=tier,
-        interrupted=interrupted,
-        manifests=manifests_of(judged),
-        figures=figures_of(judged),
-        reused=reuse.reused,
-        notes=reuse.notes,
-        shard=str(shard or ""),
-        units=tuple(unit.name for unit in mine),
-        plan=tuple(unit.name for unit in plan),
-    )
+            interruption.keep(lambda: save(made()))
+    return made()

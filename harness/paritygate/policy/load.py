@@ -12,7 +12,7 @@ import msgspec
 from paritygate.arms.base import Arm, ArmError
 from paritygate.arms.registry import arm_class, make_arm
 from paritygate.bench.settings import BenchPolicy
-from paritygate.case import Case, CaseError
+from paritygate.case import Case
 from paritygate.faults.settings import FaultsPolicy
 from paritygate.invocation import Invocation
 from paritygate.policy.catalogue import load_catalogue
@@ -166,15 +166,23 @@ def load(root: Path) -> Policy:
     path = root / POLICY_FILE
     try:
         raw = path.read_bytes()
-        text = raw.decode("utf-8")
-        document = tomllib.loads(text)
     except FileNotFoundError:
         raise PolicyError(
             f"{path}: not found: run paritygate at the root of a repository that has one"
         ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
         raise PolicyError(f"{path.name}: {error}") from error
-    reader = Reader(path, text, document)
+    return policy_of(raw, root)
+
+
+def policy_of(raw: bytes, root: Path) -> Policy:
+    """The policy that a file of these bytes would be at `root`. Raises PolicyError naming line and key."""
+    try:
+        text = raw.decode("utf-8")
+        document = tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PolicyError(f"{POLICY_FILE}: {error}") from error
+    reader = Reader(root / POLICY_FILE, text, document)
     for key in document:
         if key not in SECTIONS:
             raise reader.error((key,), "unknown key")
@@ -203,17 +211,12 @@ def load(root: Path) -> Policy:
     for table, key in (("goldens", "directory"), ("checkpoint", "sha256")):
         if "goldens" in document and not getattr(getattr(policy, table), key):
             raise reader.error((table,), f"`{key}` is missing: goldens need it")
-    try:
-        recorded = policy.golden_cases(root)
-        names = [case.name for case in (*recorded, *policy.cases)]
-        for index, case in enumerate(policy.cases):
-            if names.count(case.name) > 1:
-                raise reader.error(("cases", index), f"another case is named {case.name!r} too")
-            if case.max_tokens < 0:
-                raise reader.error(("cases", index, "max_tokens"), f"{case.max_tokens} is negative")
-        cases = {case.name: case for case in (*recorded, *policy.cases)}
-    except CaseError as error:
-        raise PolicyError(str(error)) from error
+    recorded = policy.golden_cases(root)
+    names = [case.name for case in (*recorded, *policy.cases)]
+    for index, case in enumerate(policy.cases):
+        if names.count(case.name) > 1:
+            raise reader.error(("cases", index), f"another case is named {case.name!r} too")
+    cases = {case.name: case for case in (*recorded, *policy.cases)}
     _check_names(reader, policy, set(cases))
     _check_apart(reader, policy, tuple(case.name for case in recorded))
     _check_needs(reader, policy, cases)
