@@ -12,7 +12,7 @@ from typing import Any
 
 from paritygate.bench import gate as bench
 from paritygate.faults import gate as faults
-from paritygate.gates import abort, batch, bound, cache, envelope, golden, history, identity
+from paritygate.gates import abort, batch, bound, cache, envelope, golden, history, identity, members
 from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.reuse import Reuse
 from paritygate.gates.shard import Shard
@@ -39,10 +39,11 @@ PARITY: dict[str, Callable[..., Iterator[Check]]] = {
     "abort": abort.run,
     "bound": bound.run,
 }
-ALONE: dict[str, Callable[[Policy, Path, Progress], Iterator[Check]]] = {
+ALONE: dict[str, Callable[[Policy, Path, Progress, list[Unit]], Iterator[Check]]] = {
     # With the machine to themselves: no arm stays open.
-    "faults": faults.run,
-    "bench": bench.run,
+    "members": members.run,
+    "faults": lambda policy, root, progress, _: faults.run(policy, root, progress),
+    "bench": lambda policy, root, progress, _: bench.run(policy, root, progress),
 }
 GATES = ("structure", *PARITY, *ALONE)
 TIERS = {"fast": tuple(gate for gate in GATES if gate != "bench"), "real": GATES}
@@ -56,18 +57,18 @@ def applicable(policy: Policy, tier: str) -> tuple[str, ...]:
     unused = {gate for gate, (kind, _) in KINDS.items() if kind not in kinds}
     if not policy.structure.rules:
         unused.add("structure")
-    if "faults" not in policy.tables:
-        unused.add("faults")
-    if "bench" not in policy.tables:
-        unused.add("bench")
+    unused |= {gate for gate in ALONE if gate not in policy.tables}
     return tuple(gate for gate in TIERS[tier] if gate not in unused)
 
 
 def _checks(
     gate: str, policy: Policy, root: Path, progress: Progress, arms: ArmPool, units: list[Unit]
 ) -> Iterator[Check]:
-    if gate not in PARITY:
-        yield from (structure.run if gate == "structure" else ALONE[gate])(policy, root, progress)
+    if gate == "structure":
+        yield from structure.run(policy, root, progress)
+        return
+    if gate in ALONE:
+        yield from ALONE[gate](policy, root, progress, units)
         return
     if gate == "golden" and any(unit.name == gate for unit in units):
         # The store is judged against every claim of the policy, the replays are those of the units.
@@ -113,7 +114,8 @@ def figures_of(checks: list[Check]) -> dict[str, Any]:
 
 def plan_of(policy: Policy, root: Path, gates: tuple[str, ...]) -> tuple[Unit, ...]:
     """The units of work of these gates."""
-    return units_of(policy, gates, tuple(case.name for case in policy.golden_cases(root)))
+    cases = tuple(case.name for case in policy.golden_cases(root))
+    return units_of(policy, gates, cases, policy.members.found(root))
 
 
 def verify(

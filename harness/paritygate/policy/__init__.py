@@ -17,6 +17,7 @@ from paritygate.policy.policy import (
     CheckpointPolicy,
     Envelope,
     GoldenPolicy,
+    MembersPolicy,
     Policy,
     ReusePolicy,
     Waiver,
@@ -26,5 +27,5 @@ from paritygate.policy.reader import PolicyError
 __all__ = [
     "POLICY_FILE", "POLICY_SCHEMA", "AbortClaim", "ArmPolicy", "BatchClaim", "BoundClaim", "CacheClaim",
     "CheckpointPolicy", "Claim", "Envelope", "EnvelopeClaim", "GoldenClaim", "GoldenPolicy", "HistoryClaim",
-    "IdentityClaim", "Policy", "PolicyError", "ReusePolicy", "Waiver", "load", "policy_of",
+    "IdentityClaim", "MembersPolicy", "Policy", "PolicyError", "ReusePolicy", "Waiver", "load", "policy_of",
 ]  # fmt: skip

@@ -30,6 +30,7 @@ from paritygate.policy.policy import (
     CheckpointPolicy,
     Envelope,
     GoldenPolicy,
+    MembersPolicy,
     Policy,
     ReusePolicy,
     Waiver,
@@ -43,7 +44,7 @@ POLICY_FILE = "paritygate.toml"
 
 SECTIONS = (
     "schema", "checkpoint", "arms", "goldens", "claims", "envelopes", "cases", "structure", "bench", "faults",
-    "waivers", "triage", "reuse",
+    "waivers", "triage", "reuse", "members",
 )  # fmt: skip
 
 
@@ -161,6 +162,17 @@ def _check_faults(reader: Reader, policy: Policy, root: Path) -> None:
         )
 
 
+def _check_members(reader: Reader, policy: Policy, root: Path) -> None:
+    """Refuse a glob that finds no member, and a member that is the policy itself."""
+    for index, wanted in enumerate(policy.members.roots):
+        found = msgspec.structs.replace(policy.members, roots=(wanted,)).found(root)
+        if not found or "." in found:
+            what = "is this policy itself" if found else f"no folder {wanted} holds a {POLICY_FILE}"
+            raise reader.error(("members", "roots", index), what)
+    if "members" in policy.tables and not policy.members.roots:
+        raise reader.error(("members",), "`roots` is missing: name the folders that hold a policy")
+
+
 def load(root: Path) -> Policy:
     """The policy of the repository at `root`. Raises PolicyError naming line and key."""
     path = root / POLICY_FILE
@@ -202,6 +214,7 @@ def policy_of(raw: bytes, root: Path) -> Policy:
         faults=reader.take(("faults",), reader.table("faults"), FaultsPolicy),
         waivers=reader.take(("waivers",), document.get("waivers", []), tuple[Waiver, ...]),
         reuse=reader.take(("reuse",), reader.table("reuse"), ReusePolicy),
+        members=reader.take(("members",), reader.table("members"), MembersPolicy),
         tables=frozenset(document),
         invocation=Invocation(root=str(root)),
         triage=reader.take(("triage",), reader.table("triage"), TriagePolicy),
@@ -222,4 +235,5 @@ def policy_of(raw: bytes, root: Path) -> Policy:
     _check_needs(reader, policy, cases)
     _check_alike(reader, policy)
     _check_faults(reader, policy, root)
+    _check_members(reader, policy, root)
     return policy

@@ -16,7 +16,7 @@ from paritygate.invocation import Invocation
 from paritygate.policy.case_file import load_cases
 from paritygate.policy.claims import Claim
 from paritygate.policy.table import Table
-from paritygate.quantities import Natural, NotNegative, Positive, Threads
+from paritygate.quantities import Natural, NotNegative, Positive, Seconds, Threads
 from paritygate.structure.rules import StructurePolicy
 from paritygate.triage.settings import TriagePolicy
 
@@ -90,6 +90,21 @@ class ReusePolicy(Table, frozen=True, kw_only=True):
     weights: str = ""
 
 
+class MembersPolicy(Table, frozen=True, kw_only=True):
+    """Folders with a policy of their own, such as one for each checkpoint: `verify` runs their gates too.
+
+    `roots` are globs, relative to the root, of folders that hold a paritygate.toml; each may take `timeout_s` seconds.
+    """
+
+    roots: tuple[str, ...] = ()
+    timeout_s: Seconds = 300.0
+
+    def found(self, root: Path) -> tuple[str, ...]:
+        """The members, relative to the root, in order."""
+        places = {place for wanted in self.roots for place in root.glob(f"{wanted}/paritygate.toml")}
+        return tuple(sorted(place.parent.relative_to(root).as_posix() for place in places))
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """A whole paritygate.toml. `hash` is of the file's bytes."""
 
@@ -105,6 +120,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     faults: FaultsPolicy
     waivers: tuple[Waiver, ...]
     reuse: ReusePolicy
+    members: MembersPolicy
     tables: frozenset[str]  # the sections that the file has
     invocation: Invocation = Invocation()  # for the commands that are printed about it
     triage: TriagePolicy = TriagePolicy()
