@@ -1,0 +1,54 @@
+"""Gives every tiny checkpoint its policy and its cases: `python golden/models/members.py` writes them beside each.
+
+`paritygate golden record --root golden/models/NAME` then asks the oracles, and `paritygate verify` at the top runs the
+gates of all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+from paritygate.golden.record import sha256_of
+
+HERE = Path(__file__).parent
+BOTH = "transformers and mlx-lm in float32, with one and with two threads, say the same."
+# llama's policy is written by hand: planted faults are tried against it, and it has cases of its own.
+BY_HAND = ("llama",)
+
+
+def oracles_of(family: str) -> tuple[list[str], int, str]:
+    """Which oracles are asked, how often one of them must say the same if it stands alone, and why."""
+    known = tomllib.loads((HERE / "oracles.toml").read_text(encoding="utf-8"))
+    for oracle, other in (("mlx-lm", "transformers"), ("transformers", "mlx-lm")):
+        if why := known.get(family, {}).get(oracle):
+            return [other], 2, f"{other} alone: {why}"
+    return ["transformers", "mlx-lm"], 0, BOTH
+
+
+def main() -> None:
+    policy = (HERE / "member.toml").read_text(encoding="utf-8")
+    cases = (HERE / "cases.toml").read_text(encoding="utf-8")
+    for checkpoint in sorted(HERE.glob("*/checkpoint")):
+        family = checkpoint.parent.name
+        if family in BY_HAND:
+            continue
+        oracles, repeats, why = oracles_of(family)
+        told = {
+            "family": family,
+            "sha256": sha256_of(checkpoint),
+            "oracles": json.dumps(oracles),
+            "repeats_alone": str(repeats),
+            "reason": why,
+        }
+        text = policy
+        for name, value in told.items():
+            text = text.replace("{" + name + "}", value)
+        (checkpoint.parent / "paritygate.toml").write_text(text, encoding="utf-8")
+        (checkpoint.parent / "cases.toml").write_text(cases, encoding="utf-8")
+        print(family, "with", " and ".join(oracles))
+
+
+if __name__ == "__main__":
+    main()
