@@ -67,6 +67,10 @@ class Ops(Protocol):
         """An embedding's matrix as `linear` takes it: the table itself where the kernels read both alike."""
         ...
 
+    def expert_weights(self, values: Sequence[HostArray]) -> Weight:
+        """One matrix [M, K] for each expert, as `expert_linear` takes them."""
+        ...
+
     def weight_bytes(self, weight: Weight) -> int: ...
 
     def free_unused(self) -> None:
@@ -76,6 +80,10 @@ class Ops(Protocol):
     # network
     def linear(self, x: Array, weight: Weight, bias: Array | None = None) -> Array:
         """x [..., K] by weight [N, K] -> [..., N]."""
+        ...
+
+    def expert_linear(self, x: Array, weights: Weight, experts: Array, bias: Array | None = None) -> Array:
+        """Each row by the matrix of its expert: x [N, 1 or C, K], experts int [N, C], bias [E, M] -> [N, C, M]."""
         ...
 
     def embedding(self, ids: Array, weight: Weight) -> Array:

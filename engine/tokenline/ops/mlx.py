@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenline.ops.arrays import HostArray, QuantizedArray, dense
+from tokenline.ops.arrays import HostArray, QuantizedArray, dense, stack_rows
 from tokenline.ops.base import BLOCK, WorkCounters
 from tokenline.ops.blas import load_blas
 from tokenline.ops.scored_attention import scored_attention
@@ -21,9 +21,9 @@ _DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16
 
 
 class PackedWeight:
-    """Groups of codes in MLX's affine layout, for quantized_matmul."""
+    """Groups of codes in MLX's affine layout, for quantized_matmul; of several experts below one another, [E, M, …]."""
 
-    def __init__(self, value: QuantizedArray, dtype: Any) -> None:
+    def __init__(self, value: QuantizedArray, dtype: Any, experts: int | None = None) -> None:
         self.bits, self.group_size = value.bits, value.group_size
         per_word = 32 // value.bits
         rows, width = value.shape
@@ -32,6 +32,11 @@ class PackedWeight:
         self.words = mx.array(np.bitwise_or.reduce(codes << shifts, axis=-1))
         self.scales = mx.array(value.scales).astype(dtype)
         self.biases = mx.array(value.biases).astype(dtype)
+        if experts is not None:
+            parts = (self.words, self.scales, self.biases)
+            self.words, self.scales, self.biases = (
+                part.reshape(experts, -1, part.shape[-1]) for part in parts
+            )
 
     @property
     def nbytes(self) -> int:
@@ -104,6 +109,15 @@ class MlxOps:
             return ColumnWeight(table)
         return table
 
+    def expert_weights(self, values: Sequence[HostArray]) -> mx.array | PackedWeight:
+        if self._packs and isinstance(together := stack_rows(list(values)), QuantizedArray):
+            return PackedWeight(together, self._dtype, experts=len(values))
+        # The CPU's gather_mm takes float32 alone.
+        dtype = mx.float32 if self.device == "cpu" else self._dtype
+        stacked = mx.stack([mx.array(dense(value)).astype(dtype) for value in values])
+        mx.eval(stacked)
+        return stacked
+
     def weight_bytes(self, weight: Weight) -> int:
         return weight.nbytes
 
@@ -126,6 +140,26 @@ class MlxOps:
         else:
             y = x @ weight.T
         return y if bias is None else y + bias
+
+    def expert_linear(
+        self, x: mx.array, weights: mx.array | PackedWeight, experts: mx.array, bias: mx.array | None = None
+    ) -> mx.array:
+        rows = x[:, :, None]
+        if isinstance(weights, PackedWeight):
+            y = mx.gather_qmm(
+                rows,
+                weights.words,
+                weights.scales,
+                weights.biases,
+                rhs_indices=experts,
+                transpose=True,
+                group_size=weights.group_size,
+                bits=weights.bits,
+            )
+        else:
+            y = mx.gather_mm(rows.astype(weights.dtype), weights.swapaxes(-1, -2), rhs_indices=experts)
+        y = y[:, :, 0].astype(x.dtype)
+        return y if bias is None else y + bias[experts]
 
     def embedding(self, ids: mx.array, weight: mx.array | PackedWeight) -> mx.array:
         if isinstance(weight, PackedWeight):

@@ -13,6 +13,7 @@ from torch import Tensor
 from tokenline.ops.arrays import HostArray, QuantizedArray, dense
 from tokenline.ops.base import BLOCK, WorkCounters
 from tokenline.ops.scored_attention import scored_attention
+from tokenline.ops.torch_experts import expert_linear
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -43,6 +44,9 @@ class PackedWeight:
     def __init__(self, matrix: Tensor) -> None:
         self.nbytes = matrix.nbytes
         self.packed = torch.ops.mkldnn._reorder_linear_weight(matrix)
+
+
+Weight = Tensor | Int4Weight | PackedWeight
 
 
 class TorchOps:
@@ -87,7 +91,7 @@ class TorchOps:
     def submit(self, *arrays: Tensor) -> None:
         """Nothing to do: eager kernels were queued (CUDA) or have run (CPU) when they were called."""
 
-    def weight(self, value: HostArray) -> Tensor | Int4Weight | PackedWeight:
+    def weight(self, value: HostArray) -> Weight:
         if self._quantized and self.device == "cpu" and isinstance(value, QuantizedArray) and value.bits == 4:
             return Int4Weight(value)
         return self._product_form(self.table(value))
@@ -103,16 +107,17 @@ class TorchOps:
     def _product_form(self, matrix: Tensor) -> Tensor | PackedWeight:
         return PackedWeight(matrix) if self._packs_dense else matrix
 
-    def weight_bytes(self, weight: Tensor | Int4Weight | PackedWeight) -> int:
-        return weight.nbytes
+    def expert_weights(self, values: Sequence[HostArray]) -> list[Weight]:
+        return [self.weight(value) for value in values]
+
+    def weight_bytes(self, weight: Weight | list[Weight]) -> int:
+        return sum(each.nbytes for each in weight) if isinstance(weight, list) else weight.nbytes
 
     def free_unused(self) -> None:
         if self.device == "cuda":
             torch.cuda.empty_cache()
 
-    def linear(
-        self, x: Tensor, weight: Tensor | Int4Weight | PackedWeight, bias: Tensor | None = None
-    ) -> Tensor:
+    def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         if isinstance(weight, PackedWeight):
             return torch.ops.mkldnn._linear_pointwise(x, weight.packed, bias, "none", [], "")
         if isinstance(weight, Int4Weight):
@@ -123,6 +128,11 @@ class TorchOps:
             y = y.view(*x.shape[:-1], weight.rows)
             return y if bias is None else y + bias
         return F.linear(x, weight, bias)
+
+    def expert_linear(
+        self, x: Tensor, weights: list[Weight], experts: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
+        return expert_linear(self, x, weights, experts, bias)
 
     def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
         return F.embedding(ids, weight)
