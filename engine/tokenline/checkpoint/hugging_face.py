@@ -16,6 +16,7 @@ from tokenline.errors import CheckpointError
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64}
+_CODES = {"U8": np.uint8, "U32": np.uint32}  # packed weights, which only their reader can make numbers of
 _MAX_HEADER = 100_000_000  # the format's own limit
 
 
@@ -76,18 +77,22 @@ class SafetensorsFile:
         return list(self._entries)
 
     def read(self, name: str) -> np.ndarray:
-        """float32 of the stored shape."""
+        """Of the stored shape: numbers as float32, codes as they are."""
         dtype, shape, start, stop = self._entries[name]
-        if dtype not in _DTYPES:
+        stored = (_DTYPES | _CODES).get(dtype)
+        if stored is None:
             raise CheckpointError(
-                f"{name} in {self._path.name} is stored as {dtype}", f"supported: {', '.join(_DTYPES)}"
+                f"{name} in {self._path.name} is stored as {dtype}",
+                f"supported: {', '.join(_DTYPES | _CODES)}",
             )
         count = int(np.prod(shape))
-        if count * np.dtype(_DTYPES[dtype]).itemsize != stop - start:
+        if count * np.dtype(stored).itemsize != stop - start:
             raise CheckpointError(f"{name} in {self._path.name} does not fill its bytes", "fetch it again")
-        values = np.frombuffer(self._map, _DTYPES[dtype], count=count, offset=self._start + start)
+        values = np.frombuffer(self._map, stored, count=count, offset=self._start + start)
         if dtype == "BF16":
             return (values.astype(np.uint32) << 16).view(np.float32).reshape(shape)
+        if dtype in _CODES:
+            return values.reshape(shape)
         return values.astype(np.float32).reshape(shape)
 
 

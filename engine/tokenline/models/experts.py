@@ -31,9 +31,8 @@ class Experts:
         gate_up, down = matrices
         self._ops, self._gated, self._count = ops, gated, len(gate_up)
         self._gate_up, self._down = ops.expert_weights(gate_up), ops.expert_weights(down)
-        self._gate_up_bias, self._down_bias = (
-            (None, None) if biases is None else (ops.array(biases[0]), ops.array(biases[1]))
-        )
+        self._gate_up_bias: Array | None = None if biases is None else ops.array(biases[0])
+        self._down_bias: Array | None = None if biases is None else ops.array(biases[1])
 
     def step_bytes(self, chosen: int) -> int:
         """Read for one token."""

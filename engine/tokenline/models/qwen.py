@@ -1,4 +1,4 @@
-"""Qwen 2 (biases on q, k and v), Qwen 3 (a norm over every head of q and k instead) and Qwen 3 with mixtures of experts;
+"""Qwen 2 (biases on q, k and v) and Qwen 3 (a norm over every head of q and k instead), also with mixtures of experts;
 upper layers may slide."""
 
 from __future__ import annotations
