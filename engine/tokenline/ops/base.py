@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tokenline.ops.arrays import HostArray
+from tokenline.ops.precision import Precision
 
 Array = Any  # torch.Tensor or mlx.core.array
 Weight = Any  # what `Ops.weight` returned: a dense array or a backend's packed one
@@ -34,6 +35,7 @@ class Ops(Protocol):
     name: str
     device: str
     dtype: str
+    precision: Precision
     threads: int
     blas: str
     counters: WorkCounters
@@ -142,7 +144,10 @@ class Ops(Protocol):
         """[B, H, T, D] -> [B, T, H * D]."""
         ...
 
-    def zeros(self, shape: Sequence[int]) -> Array: ...
+    def zeros(self, shape: Sequence[int], *, like: Array | None = None) -> Array:
+        """In `dtype`, or in that of another array."""
+        ...
+
     def copy(self, x: Array) -> Array:
         """A copy that shares nothing with x; its bytes are counted."""
         ...
@@ -152,6 +157,16 @@ class Ops(Protocol):
         ...
 
     def concat(self, arrays: Sequence[Array], axis: int) -> Array: ...
+
+    # a few bits for a number
+    def quantize(self, x: Array, bits: int, group_size: int) -> tuple[Array, Array, Array]:
+        """x [..., K] in groups along the last axis -> codes (packed as the backend likes), scales and biases
+        [..., K / group_size] in x's dtype, so that x is nearly code * scale + bias; MLX's affine quantization."""
+        ...
+
+    def dequantize(self, codes: Array, scales: Array, biases: Array, bits: int, group_size: int) -> Array:
+        """[..., K] in the dtype of the scales."""
+        ...
 
     # sampling, float32 [rows, V]
     def to_float32(self, x: Array) -> Array: ...

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tokenline.ops.arrays import HostArray, QuantizedArray, dense, stack_rows
+from tokenline.ops.arrays import HostArray, QuantizedArray, coded, dense, stack_rows
 from tokenline.ops.base import BLOCK, WorkCounters
 from tokenline.ops.blas import load_blas
+from tokenline.ops.precision import Precision
 from tokenline.ops.scored_attention import scored_attention
 
 _BLAS = load_blas()  # must come before mlx.core, which binds cblas symbols as it loads
@@ -63,7 +64,8 @@ class MlxOps:
 
     name = "mlx"
 
-    def __init__(self, dtype: str, threads: int | None) -> None:
+    def __init__(self, dtype: str, threads: int | None, precision: Precision) -> None:
+        self.precision = precision
         self.device = "gpu" if mx.default_device() == mx.Device(mx.gpu) else "cpu"
         if dtype == "auto":
             dtype = "float32" if self.device == "cpu" else "bfloat16"
@@ -98,6 +100,7 @@ class MlxOps:
         return self.tied(self.table(value))
 
     def table(self, value: HostArray) -> mx.array | PackedWeight:
+        value = coded(value, self.precision)
         if self._packs and isinstance(value, QuantizedArray):
             return PackedWeight(value, self._dtype)
         array = mx.array(dense(value)).astype(self._dtype)
@@ -110,7 +113,8 @@ class MlxOps:
         return table
 
     def expert_weights(self, values: Sequence[HostArray]) -> mx.array | PackedWeight:
-        if self._packs and isinstance(together := stack_rows(list(values)), QuantizedArray):
+        values = [coded(value, self.precision) for value in values]
+        if self._packs and isinstance(together := stack_rows(values), QuantizedArray):
             return PackedWeight(together, self._dtype, experts=len(values))
         # The CPU's gather_mm takes float32 alone.
         dtype = mx.float32 if self.device == "cpu" else self._dtype
@@ -231,8 +235,8 @@ class MlxOps:
         rows, _, tokens, _ = x.shape
         return x.transpose(0, 2, 1, 3).reshape(rows, tokens, -1)
 
-    def zeros(self, shape: Sequence[int]) -> mx.array:
-        return mx.zeros(tuple(shape), dtype=self._dtype)
+    def zeros(self, shape: Sequence[int], *, like: mx.array | None = None) -> mx.array:
+        return mx.zeros(tuple(shape), dtype=self._dtype if like is None else like.dtype)
 
     def copy(self, x: mx.array) -> mx.array:
         self.counters.bytes_copied += x.nbytes
@@ -245,6 +249,15 @@ class MlxOps:
 
     def concat(self, arrays: Sequence[mx.array], axis: int) -> mx.array:
         return mx.concatenate(list(arrays), axis=axis)
+
+    def quantize(self, x: mx.array, bits: int, group_size: int) -> tuple[mx.array, mx.array, mx.array]:
+        codes, scales, biases = mx.quantize(x, group_size=group_size, bits=bits)
+        return codes, scales, biases
+
+    def dequantize(
+        self, codes: mx.array, scales: mx.array, biases: mx.array, bits: int, group_size: int
+    ) -> mx.array:
+        return mx.dequantize(codes, scales, biases, group_size=group_size, bits=bits)
 
     def to_float32(self, x: mx.array) -> mx.array:
         return x.astype(mx.float32)

@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tokenline.ops.arrays import HostArray, QuantizedArray, dense
+from tokenline.ops import torch_groups
+from tokenline.ops.arrays import HostArray, QuantizedArray, coded, dense
 from tokenline.ops.base import BLOCK, WorkCounters
+from tokenline.ops.precision import Precision
 from tokenline.ops.scored_attention import scored_attention
 from tokenline.ops.torch_experts import expert_linear
 
@@ -54,7 +56,8 @@ class TorchOps:
 
     name = "torch"
 
-    def __init__(self, dtype: str, threads: int | None) -> None:
+    def __init__(self, dtype: str, threads: int | None, precision: Precision) -> None:
+        self.precision = precision
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         if dtype == "auto":
             dtype = "float32" if self.device == "cpu" else "bfloat16"
@@ -92,14 +95,14 @@ class TorchOps:
         """Nothing to do: eager kernels were queued (CUDA) or have run (CPU) when they were called."""
 
     def weight(self, value: HostArray) -> Weight:
+        value = coded(value, self.precision)
         if self._quantized and self.device == "cpu" and isinstance(value, QuantizedArray) and value.bits == 4:
             return Int4Weight(value)
         return self._product_form(self.table(value))
 
     def table(self, value: HostArray) -> Tensor:
-        return torch.from_numpy(np.require(dense(value), requirements=["C", "W"])).to(
-            self.device, self._dtype
-        )
+        matrix = dense(coded(value, self.precision))
+        return torch.from_numpy(np.require(matrix, requirements=["C", "W"])).to(self.device, self._dtype)
 
     def tied(self, table: Tensor) -> Tensor | PackedWeight:
         return self._product_form(table)
@@ -201,8 +204,9 @@ class TorchOps:
     def merge_heads(self, x: Tensor) -> Tensor:
         return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1)
 
-    def zeros(self, shape: Sequence[int]) -> Tensor:
-        return torch.zeros(tuple(shape), dtype=self._dtype, device=self.device)
+    def zeros(self, shape: Sequence[int], *, like: Tensor | None = None) -> Tensor:
+        dtype = self._dtype if like is None else like.dtype
+        return torch.zeros(tuple(shape), dtype=dtype, device=self.device)
 
     def copy(self, x: Tensor) -> Tensor:
         self.counters.bytes_copied += x.nbytes
@@ -213,6 +217,12 @@ class TorchOps:
 
     def concat(self, arrays: Sequence[Tensor], axis: int) -> Tensor:
         return torch.cat(list(arrays), dim=axis)
+
+    def quantize(self, x: Tensor, bits: int, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
+        return torch_groups.quantize(x, bits, group_size)
+
+    def dequantize(self, codes: Tensor, scales: Tensor, biases: Tensor, bits: int, group_size: int) -> Tensor:
+        return torch_groups.dequantize(codes, scales, biases, bits, group_size)
 
     def to_float32(self, x: Tensor) -> Tensor:
         return x.float()
