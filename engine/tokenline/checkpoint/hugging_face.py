@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import mmap
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.checkpoint.mlx_quantized import mlx_quantized
 from tokenline.errors import CheckpointError
 
 _INDEX = "model.safetensors.index.json"
@@ -109,10 +111,15 @@ def weight_files(directory: Path) -> list[Path]:
     return [directory / _SINGLE]
 
 
-def tensors(directory: Path) -> Tensors:
+def tensors(directory: Path, config: Mapping[str, Any]) -> Tensors:
     """The matrices of every shard; buffers that a config determines (rotary inverse frequencies) are left out."""
     where: dict[str, SafetensorsFile] = {}
     for path in weight_files(directory):
         file = SafetensorsFile(path)
         where.update({name: file for name in file.names() if not name.endswith("rotary_emb.inv_freq")})
-    return Tensors(where, lambda name: where[name].read(name))
+
+    def read(name: str) -> np.ndarray:
+        return where[name].read(name)
+
+    quantization = config.get("quantization")
+    return Tensors(where, read) if quantization is None else mlx_quantized(set(where), read, quantization)

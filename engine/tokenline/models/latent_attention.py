@@ -71,11 +71,9 @@ class LatentAttention:
         latent = [(f"{name}.kv_a_proj_with_mqa", sizes.rank + sizes.rotated)]
         self._latent = Linear(ops, tensors, latent, width, bias=bias, rows=[rotated_first(1, sizes.rank)])
         self._latent_norm = RmsNorm(ops, tensors, f"{name}.kv_a_layernorm", sizes.rank, eps)
-        expansion = dense(
-            tensors.take(f"{name}.kv_b_proj.weight", (heads * (sizes.plain + sizes.value), sizes.rank))
-        ).reshape(heads, sizes.plain + sizes.value, sizes.rank)
-        self._keys = ops.array(expansion[:, : sizes.plain])  # [H, plain, rank]
-        self._values = ops.array(expansion[:, sizes.plain :].swapaxes(1, 2))  # [H, rank, value]
+        keys, values = _expansion(tensors, name, sizes)
+        self._keys = ops.array(keys)  # [H, plain, rank]
+        self._values = ops.array(values.swapaxes(1, 2))  # [H, rank, value]
         self._out = Linear(ops, tensors, [(f"{name}.o_proj", width)], heads * sizes.value, bias=bias)
 
     @property
@@ -111,3 +109,15 @@ class LatentAttention:
         (seen,) = cache.update(told)
         said = ops.attention(queries, seen, seen[..., sizes.rotated :], mask, self._scale)
         return self._out(ops.merge_heads(said @ self._values))
+
+
+def _expansion(tensors: Tensors, name: str, sizes: LatentSizes) -> tuple[np.ndarray, np.ndarray]:
+    """From the latent to each head's keys [H, plain, rank] and values [H, value, rank]: in one matrix as published, or
+    apart as mlx-lm stores them."""
+    heads, plain, value, rank = sizes.heads, sizes.plain, sizes.value, sizes.rank
+    if f"{name}.embed_q.weight" in tensors:
+        keys = dense(tensors.take(f"{name}.embed_q.weight", (heads, rank, plain))).swapaxes(1, 2)
+        return keys, dense(tensors.take(f"{name}.unembed_out.weight", (heads, value, rank)))
+    both = dense(tensors.take(f"{name}.kv_b_proj.weight", (heads * (plain + value), rank)))
+    both = both.reshape(heads, plain + value, rank)
+    return both[:, :plain], both[:, plain:]

@@ -14,7 +14,8 @@ from tokenline.ops.precision import Precision
 class QuantizedArray:
     """A matrix in groups of codes: `value = code * scale + bias`.
 
-    codes uint8 [N, K], one code a byte, below 2**bits; scales and biases float32 [N, K / group_size].
+    codes uint8 [N, K], one code a byte, below 2**bits; scales and biases float32 [N, K / group_size]. Several matrices
+    of one shape may be stacked along axes before these.
     """
 
     codes: np.ndarray
@@ -29,11 +30,10 @@ class QuantizedArray:
 
     def dequantize(self) -> np.ndarray:
         """float32 [N, K]."""
-        rows, width = self.codes.shape
-        groups = self.codes.reshape(rows, -1, self.group_size).astype(np.float32)
-        groups *= self.scales[:, :, None]
-        groups += self.biases[:, :, None]
-        return groups.reshape(rows, width)
+        groups = self.codes.reshape(*self.scales.shape, self.group_size).astype(np.float32)
+        groups *= self.scales[..., None]
+        groups += self.biases[..., None]
+        return groups.reshape(self.codes.shape)
 
 
 HostArray = np.ndarray | QuantizedArray
