@@ -252,3 +252,17 @@ def test_mlx_computes_with_a_real_blas() -> None:
     from tokenline.ops.mlx import MlxOps
 
     assert MlxOps("float32", 1).blas in ("torch", "mkl", "platform")
+
+
+@pytest.mark.parametrize("each", [False, True], ids=["one row for all its experts", "a row for each"])
+def test_a_row_is_multiplied_by_its_experts_matrix(ops: Ops, each: bool) -> None:
+    """Expert 2 is nobody's, expert 4 everybody's."""
+    matrices, bias = normal(5, 6, 8), normal(5, 6)
+    experts = np.array([[4, 0], [4, 1], [3, 4], [0, 4]])
+    x = normal(4, 2 if each else 1, 8)
+    weights = ops.expert_weights(list(matrices))
+    assert ops.weight_bytes(weights) == matrices.nbytes
+    got = read(ops, ops.expert_linear(ops.array(x), weights, ops.array(experts), ops.array(bias)))
+    rows = np.broadcast_to(x, (4, 2, 8))
+    expected = np.einsum("nck,ncmk->ncm", rows, matrices[experts]) + bias[experts]
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
