@@ -18,6 +18,7 @@ from architectures import FAMILIES, Tiny
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
 
 HERE = Path(__file__).parent
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -105,9 +106,11 @@ def write(tiny: Tiny, model: PreTrainedModel, tokenizer: Tokenizer, directory: P
         text = json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         (directory / name).write_text(text, encoding="utf-8")
     tied = bool(model.config.get_text_config().tie_word_embeddings)
+    # By their published names, of which transformers has its own in memory.
+    published = revert_weight_conversion(model, model.state_dict())
     weights = {
         name: value.detach().to(torch.float16).contiguous()
-        for name, value in model.state_dict().items()
+        for name, value in published.items()
         if not (tied and name == "lm_head.weight")
     }
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})

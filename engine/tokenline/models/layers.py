@@ -117,9 +117,10 @@ class GatedMlp:
         bias: bool = False,
         activation: str = "silu",
         fused: str | None = None,
+        gate_up: tuple[str, str] = ("gate_proj", "up_proj"),
         down: str = "down_proj",
     ) -> None:
-        parts = [(f"{name}.gate_proj", inner), (f"{name}.up_proj", inner)]
+        parts = [(f"{name}.{part}", inner) for part in gate_up]
         if fused is not None:
             parts = [(f"{name}.{fused}", 2 * inner)]
         self._gated = gated(ops, activation)
