@@ -106,11 +106,11 @@ def write(tiny: Tiny, model: PreTrainedModel, tokenizer: Tokenizer, directory: P
         text = json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         (directory / name).write_text(text, encoding="utf-8")
     tied = bool(model.config.get_text_config().tie_word_embeddings)
-    # By their published names, of which transformers has its own in memory.
-    published = revert_weight_conversion(model, model.state_dict())
+    # The names and layouts of the published checkpoints (experts one by one), not those in memory.
+    stored = revert_weight_conversion(model, model.state_dict())
     weights = {
         name: value.detach().to(torch.float16).contiguous()
-        for name, value in published.items()
+        for name, value in stored.items()
         if not (tied and name == "lm_head.weight")
     }
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})

@@ -10,7 +10,8 @@ from tokenline.errors import CheckpointError
 from tokenline.models.config import Sizes
 from tokenline.ops.base import Ops
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
+_OLDER = {"attention": FULL, "mamba": LINEAR}  # what hybrids published before transformers 5 say
 
 
 def layer_types(config: Mapping[str, Any], layers: int, default: Callable[[int], str]) -> list[str]:
@@ -20,7 +21,7 @@ def layer_types(config: Mapping[str, Any], layers: int, default: Callable[[int],
         raise CheckpointError(
             f"layer_types names {len(told)} layers, the model has {layers}", "mend config.json"
         )
-    return list(told)
+    return [_OLDER.get(kind, kind) for kind in told]
 
 
 def attention_cache(

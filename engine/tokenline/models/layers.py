@@ -135,6 +135,25 @@ class GatedMlp:
         return self._down(self._gated(self._gate_up(x)))
 
 
+class SquaredReluMlp:
+    """relu(up)², projected down; no gate."""
+
+    def __init__(
+        self, ops: Ops, tensors: Tensors, name: str, *, width: int, inner: int, bias: bool = False
+    ) -> None:
+        self._ops = ops
+        self._up = Linear(ops, tensors, [(f"{name}.up_proj", inner)], width, bias=bias)
+        self._down = Linear(ops, tensors, [(f"{name}.down_proj", width)], inner, bias=bias)
+
+    @property
+    def nbytes(self) -> int:
+        return self._up.nbytes + self._down.nbytes
+
+    def __call__(self, x: Array, forward: Forward | None = None, cache: Any = None) -> Array:
+        up = self._ops.above(self._up(x), 0.0, 0.0)
+        return self._down(up * up)
+
+
 def gated(ops: Ops, activation: str) -> Callable[[Array], Array]:
     """[..., 2F], gate first -> act(gate) * up, by a configuration's name; CheckpointError for one not supported."""
     known = {"silu": ops.swiglu, "swish": ops.swiglu, "gelu_pytorch_tanh": ops.geglu, "gelu_tanh": ops.geglu}

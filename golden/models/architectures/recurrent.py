@@ -14,6 +14,7 @@ HYBRID_MAMBA: dict[str, Any] = {
     "mamba_d_state": 16,
     "mamba_d_conv": 4,
     "mamba_expand": 2,
+    "mamba_chunk_size": 64,
 }
 
 RECURRENT_FAMILIES: dict[str, Tiny] = {
@@ -44,6 +45,8 @@ RECURRENT_FAMILIES: dict[str, Tiny] = {
             "conv_kernel": 4,
             "tie_word_embeddings": False,
         },
+        {"intermediate_size": 128},
+        steps=180,
     ),
     "granitemoehybrid": Tiny(
         "granitemoehybrid",
@@ -59,9 +62,12 @@ RECURRENT_FAMILIES: dict[str, Tiny] = {
             "logits_scaling": 3.0,
             "residual_multiplier": 0.246,
             "attention_multiplier": 0.0625,
+            "initializer_range": 0.1,
             "tie_word_embeddings": True,
         },
         {"layer_types": ["mamba", "mamba", "attention", "mamba"]},
+        steps=180,
+        rate=8e-3,
     ),
     "nemotron_h": Tiny(
         "nemotron_h",
@@ -73,9 +79,11 @@ RECURRENT_FAMILIES: dict[str, Tiny] = {
             "mamba_head_dim": 16,
             "n_groups": 2,
             "ssm_state_size": 16,
+            "chunk_size": 64,
             "tie_word_embeddings": False,
         },
         {"hybrid_override_pattern": "M-M*-", "num_hidden_layers": 5},
+        steps=180,
     ),
     "falcon_h1": Tiny(
         "falcon_h1",
@@ -100,5 +108,7 @@ RECURRENT_FAMILIES: dict[str, Tiny] = {
             "tie_word_embeddings": False,
         },
         {"rope_theta": 1e11},
+        steps=300,
+        rate=8e-3,
     ),
 }
