@@ -70,9 +70,9 @@ class Engine:
         hidden = self._model.hidden(ids, row.caches)
         row.counters.prefill_pieces.append((piece.start, piece.stop))
         row.counters.prefill_forwards += 1
-        if piece.stop == row.plan.storable and row.request.cache_prompt:
+        if row.pieces and row.request.cache_prompt:
             self._prompt_cache.store(
-                self._namespace, row.prompt[: piece.stop], row.plan.split_points, row.caches, self.live_bytes
+                self._namespace, row.prompt, row.plan, piece, row.caches, self.live_bytes
             )
         if row.request.prompt_logprobs is not None:
             self._report_prompt(row, piece, hidden)

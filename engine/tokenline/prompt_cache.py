@@ -1,106 +1,118 @@
-"""Prefix reuse: states that prefill computed, least recently used first to go, bounded in bytes."""
+"""Prefix reuse: states that prefill computed, kept by the piece, the least recently used given up first."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tokenline.cache import LayerCache
-from tokenline.decode.prefill_plan import PrefillPlan, reusable
+from tokenline.decode.prefill_plan import Piece, PrefillPlan
+
+# Where a piece's state is found: under what came before it, by its tokens.
+Path = tuple[str, *tuple[bytes, ...]]
 
 
 @dataclass(frozen=True)
 class _Entry:
-    tokens: np.ndarray
-    split_points: tuple[int, ...]
-    caches: list[LayerCache]
+    """What one piece left in every layer: the state of its tokens, or the whole state up to its end where a kind of
+    layer has no other."""
+
+    segments: list[LayerCache]
     nbytes: int
 
 
 class PromptCache:
-    """Looked up by the longest prefix that the plan may adopt; a hit copies and consumes nothing.
+    """A tree of pieces: a prompt's path in it are the pieces of its cold plan, so that what is found was computed by
+    exactly the forwards that a cold run would run. Prompts that begin alike share what they share. A hit copies and
+    consumes nothing.
 
     The limit covers the stored states and the rows that are alive: what live rows need is taken from the oldest states.
-    `namespace` separates what must not be shared: checkpoint and template.
+    A piece is never used without those before it, and is given up before them. `namespace` separates what must not be
+    shared: checkpoint and template.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self._entries: OrderedDict[tuple[str, bytes, tuple[int, ...]], _Entry] = OrderedDict()
+        # The least recently used first. What a path goes through is always younger than what lies below it.
+        self._entries: OrderedDict[Path, _Entry] = OrderedDict()
+        self.nbytes = 0
         self.hits = 0
         self.misses = 0
 
-    @property
-    def nbytes(self) -> int:
-        return sum(entry.nbytes for entry in self._entries.values())
-
     def __len__(self) -> int:
+        """Pieces that are kept."""
         return len(self._entries)
 
     def adopt(self, namespace: str, prompt: Sequence[int], plan: PrefillPlan) -> tuple[int, list[LayerCache]]:
-        """How many of the prompt's tokens a stored state covers, and copies of the state; (0, []) for a miss."""
-        tokens = np.asarray(prompt, dtype=np.int64)
-        best, found = 0, None
-        for key, entry in self._entries.items():
-            if key[0] == namespace:
-                count = reusable(plan, entry.split_points, _shared_prefix(tokens, entry.tokens))
-                if count > best:
-                    best, found = count, key
-        if found is None:
+        """How many of the prompt's tokens the stored pieces cover, and a copy of their state; (0, []) for a miss."""
+        found: list[Path] = []
+        count = 0
+        for piece, path in _paths(namespace, prompt, plan.storable_pieces()):
+            if path not in self._entries:
+                break
+            found.append(path)
+            count = piece.stop
+        if not found:
             self.misses += 1
             return 0, []
-        self._entries.move_to_end(found)
-        entry = self._entries[found]
-        caches = [cache.copy() for cache in entry.caches]
-        if not all(cache.trim(len(entry.tokens) - best) for cache in caches):
-            # Only state that is exact may be adopted; a layer that cannot give it makes this a miss.
-            self.misses += 1
-            return 0, []
+        self._touch(found)
+        *earlier, last = [self._entries[path].segments for path in found]
         self.hits += 1
-        return best, caches
+        return count, [
+            segment.after([segments[layer] for segments in earlier]) for layer, segment in enumerate(last)
+        ]
 
     def store(
         self,
         namespace: str,
-        tokens: Sequence[int],
-        split_points: tuple[int, ...],
+        prompt: Sequence[int],
+        plan: PrefillPlan,
+        piece: Piece,
         caches: Sequence[LayerCache],
         live_bytes: int,
     ) -> int:
-        """Keep a copy of the state of exactly these tokens; returns the bytes copied, 0 where it was kept already or
-        does not fit. The caches must hold the tokens and not one more: state is never ahead of its key."""
+        """Keep what the piece, the last that ran, has left; returns the bytes copied, 0 where it was kept already, does
+        not fit, or follows one that is no longer there. The caches must hold the tokens up to the piece's end and not
+        one more: state is never ahead of its key."""
         for cache in caches:
-            if cache.length != len(tokens):
+            if cache.length != piece.stop:
                 raise ValueError(
-                    f"a layer holds {cache.length} tokens of state where its key has {len(tokens)}: "
-                    f"{abs(cache.length - len(tokens))} too {'many' if cache.length > len(tokens) else 'few'}"
+                    f"a layer holds {cache.length} tokens of state where its key has {piece.stop}: "
+                    f"{abs(cache.length - piece.stop)} too {'many' if cache.length > piece.stop else 'few'}"
                 )
-        array = np.asarray(tokens, dtype=np.int64)
-        key = (namespace, array.tobytes(), split_points)
-        if key in self._entries:
-            self._entries.move_to_end(key)
+        upto = [each for each in plan.storable_pieces() if each.stop <= piece.stop]
+        *before, path = [path for _, path in _paths(namespace, prompt, upto)]
+        if path in self._entries or not all(each in self._entries for each in before):
+            self._touch([each for each in (*before, path) if each in self._entries])
             return 0
-        copies = [cache.copy() for cache in caches]
-        entry = _Entry(array, split_points, copies, sum(cache.nbytes for cache in copies))
-        self._entries[key] = entry
+        segments = [cache.segment(piece.start) for cache in caches]
+        entry = _Entry(segments, sum(segment.nbytes for segment in segments))
+        self._entries[path] = entry
+        self.nbytes += entry.nbytes
+        self._touch([*before, path])
         self.make_room(live_bytes)
-        return entry.nbytes if key in self._entries else 0
+        return entry.nbytes if path in self._entries else 0
+
+    def _touch(self, paths: Sequence[Path]) -> None:
+        for path in reversed(paths):
+            self._entries.move_to_end(path)
 
     def make_room(self, live_bytes: int) -> None:
         """Drop the least recently used until states and live rows fit the limit."""
-        held = self.nbytes
-        while self._entries and held + live_bytes > self.limit_bytes:
+        while self._entries and self.nbytes + live_bytes > self.limit_bytes:
             _, dropped = self._entries.popitem(last=False)
-            held -= dropped.nbytes
+            self.nbytes -= dropped.nbytes
 
     def clear(self) -> None:
         self._entries.clear()
+        self.nbytes = 0
 
 
-def _shared_prefix(a: np.ndarray, b: np.ndarray) -> int:
-    length = min(len(a), len(b))
-    different = np.nonzero(a[:length] != b[:length])[0]
-    return int(different[0]) if len(different) else length
+def _paths(namespace: str, prompt: Sequence[int], pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Path]]:
+    path: Path = (namespace,)
+    for piece in pieces:
+        path = (*path, np.asarray(prompt[piece.start : piece.stop], dtype=np.int64).tobytes())
+        yield piece, path

@@ -1,9 +1,9 @@
 """Makes the tiny checkpoints: a byte-level tokenizer and a few layers of a family that know one short text by heart.
 
 `python golden/models/make.py qwen3 [--steps 300]` writes golden/models/qwen3/checkpoint/. What is said of each family
-(its published architecture at toy size) stands in `architectures/`. The weights are kept in float16 on disk, which float32
-holds exactly, so that every reader starts from the same numbers. Goldens are recorded from other engines afterwards;
-training again gives other weights, and asks for other goldens.
+(its published architecture at toy size) stands in `architectures/`. The weights are kept in float16 on disk, which
+float32 holds exactly, so that every reader starts from the same numbers. Goldens are recorded from other engines
+afterwards; training again gives other weights, and asks for other goldens.
 """
 
 from __future__ import annotations

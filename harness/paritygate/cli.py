@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import signal
 from pathlib import Path
@@ -15,7 +14,7 @@ from paritygate import policy as policies
 from paritygate import report
 from paritygate.bench import cli as bench
 from paritygate.bisect.cli import bisect
-from paritygate.command_line import Root, policy_at, refused
+from paritygate.command_line import BarOption, Root, judged_by, policy_at, refused
 from paritygate.conformance.cli import conformance_command
 from paritygate.explain import NoEvidence, find, show
 from paritygate.faults.cli import faults
@@ -25,7 +24,6 @@ from paritygate.gates.run import verify as run_gates
 from paritygate.gates.shard import Shard, ShardError
 from paritygate.golden import cli as golden
 from paritygate.init.cli import init_command
-from paritygate.policy.bar import bar_of
 from paritygate.policy.bar import sentence as bar_sentence
 from paritygate.replay_cli import replay
 from paritygate.run import Run, RunError
@@ -82,19 +80,10 @@ def verify(
         bool, typer.Option("--fresh", help="Run everything, also what has not changed.")
     ] = False,
     shard: Annotated[str, typer.Option(help="Only share i of n of the work, as i/n; then `merge`.")] = "",
-    bar: Annotated[
-        str, typer.Option(help="A commit whose policy and goldens the change is held to, not its own.")
-    ] = "",
+    bar: BarOption = "",
 ) -> None:
     """Run the gates. Exit: 0 pass, 1 a gate failed, 2 usage, 3 could not run, 4 inconclusive."""
-    with contextlib.ExitStack() as stack:
-        policy, held = policy_at(root), None
-        if bar:
-            try:
-                held = stack.enter_context(bar_of(root, bar, policy))
-            except policies.PolicyError as error:
-                raise refused(str(error)) from None
-            policy = held.policy
+    with judged_by(root, bar) as (policy, held):
         chosen = _chosen(only or [], leave_out or [], tier, policy)
         run = _verified(policy, root, chosen, tier, fresh, shard)
         if held is not None:

@@ -62,10 +62,13 @@ def show_diff(console: Console, blocks: list[dict[str, Any]]) -> None:
             )
 
 
-def show_at(console: Console, index: Any, decided: Any, at: dict[str, Any]) -> None:
-    """The first difference: what each side says there, and how sure it is."""
-    words = {True: "decided", False: "a near-tie"}.get(decided, "margins not told")
-    console.print(f"  first difference at token {index}, {words}", highlight=False)
+def show_at(console: Console, details: dict[str, Any]) -> None:
+    """The first difference: what each side says there, and how sure it is; by byte where no ids were compared."""
+    at = details["at"]
+    sure: dict[Any, str] = {True: "decided", False: "a near-tie"}
+    words = sure.get(details.get("decided"), "margins not told")
+    where = f"token {details['index']}" if "index" in details else f"byte {details['byte']}"
+    console.print(f"  first difference at {where}, {words}", highlight=False)
     console.print(f"    reference  {_side(at['reference'])}", markup=False, highlight=False)
     console.print(f"    candidate  {_side(at['candidate'])}", markup=False, highlight=False)
 
@@ -107,8 +110,8 @@ def _show_known(console: Console, details: dict[str, Any]) -> None:
     """Prints and takes out what has a form of its own; what cannot be printed stays."""
     for cause in details.pop("causes", ()):
         console.print(f"  cause: {cause}", markup=False, highlight=False)
-    if at := details.get("at"):
-        show_at(console, details.get("index", "?"), details.get("decided"), at)
+    if details.get("at"):
+        show_at(console, details)
         for key in ("at", "index", "decided"):
             details.pop(key, None)
     for side in ("reference", "candidate"):

@@ -14,15 +14,27 @@ from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.replies import check_of, could_not_run
 from paritygate.gates.run import PARITY
 from paritygate.gates.units import KINDS
-from paritygate.policy import CacheClaim, Claim, GoldenClaim, HistoryClaim, Policy
+from paritygate.policy import (
+    CacheClaim,
+    Claim,
+    EnvelopeClaim,
+    GoldenClaim,
+    HistoryClaim,
+    IdentityClaim,
+    Policy,
+)
 from paritygate.policy.claims import CACHE_SCENARIOS, cache_scenario
 from paritygate.policy.needs import named_cases
 from paritygate.triage.settings import TriagePolicy
-from paritygate.verdict import Check
+from paritygate.verdict import Check, Outcome
 
 Progress = Callable[[str], None]
 # Gates whose claims are played whole on one arm: a row of a batch needs the rows beside it.
 ROWS = ("batch", "abort", "bound")
+# Gates whose checks are named by arm and case, without their claim.
+BY_ARM = ("golden", "history")
+# Checks that are about all answers of an arm to a claim's cases, by the last part of their names.
+OF_ALL_CASES = {"golden": ("logprobs", "work", "remaining"), "identity": ("arrivals",)}
 
 
 class NoSuchCheck(Exception):
@@ -43,11 +55,47 @@ def _of_cache(claim: CacheClaim, scenario: str) -> tuple[CacheClaim, str] | None
     return None
 
 
+def _one_case(claim: Claim, gate: str, rest: list[str]) -> tuple[Claim, str] | None:
+    """The claim with what makes the check of one case, and the case; `rest` is the check's name after its gate."""
+    if isinstance(claim, GoldenClaim | HistoryClaim):
+        arm, case = rest
+        if arm in claim.arms and case in (claim.cases or (case,)):
+            return msgspec.structs.replace(claim, arms=(arm,), cases=(case,)), case
+    elif isinstance(claim, EnvelopeClaim):
+        return msgspec.structs.replace(claim, cases=(rest[1],)), rest[1]
+    elif isinstance(claim, IdentityClaim):
+        if rest[1] in claim.arms[1:]:
+            return msgspec.structs.replace(claim, arms=(claim.arms[0], rest[1]), cases=(rest[2],)), rest[2]
+    elif rest[1] not in claim.arms:
+        return None
+    elif isinstance(claim, CacheClaim):
+        return _of_cache(msgspec.structs.replace(claim, arms=(rest[1],)), rest[2])
+    elif gate in ROWS:
+        held = named_cases(claim)
+        case = held[0] if gate == "bound" else rest[2]
+        return (msgspec.structs.replace(claim, arms=(rest[1],)), case) if case in held else None
+    return None
+
+
+def _all_cases(name: str, claim: Claim, gate: str, rest: list[str]) -> Claim | None:
+    """The claim on the one arm of a check that is about all of the arm's answers; None for any other check."""
+    if len(rest) != 3 or rest[2] not in OF_ALL_CASES.get(gate, ()):
+        return None
+    of_claim, arm = (rest[1], rest[0]) if gate == "golden" else (rest[0], rest[1])
+    if name != of_claim or arm not in claim.arms or rest[2] in named_cases(claim):
+        return None
+    return msgspec.structs.replace(claim, arms=(arm,))
+
+
 def narrowed(policy: Policy, check: str) -> tuple[str, Policy, str]:
-    """The gate, the policy with the one claim that makes the check, and its case. Raises NoSuchCheck."""
+    """The gate, the policy with the one claim that makes the check, and its case, "" where it is about all of them.
+
+    Raises NoSuchCheck.
+    """
     gate, *rest = check.split("/")
     shapes = {"golden": 2, "history": 2, "envelope": 2, "identity": 3, "cache": 4} | dict.fromkeys(ROWS, 3)
-    if shapes.get(gate) != len(rest):
+    whole = len(rest) == 3 and rest[2] in OF_ALL_CASES.get(gate, ())
+    if shapes.get(gate) != len(rest) and not whole:
         raise NoSuchCheck(
             f"{check!r} is no check that can be replayed: give its name as `paritygate verify` printed it, "
             f"such as identity/CLAIM/ARM/CASE"
@@ -57,27 +105,12 @@ def narrowed(policy: Policy, check: str) -> tuple[str, Policy, str]:
     for name, claim in policy.claims.items():
         if not isinstance(claim, KINDS[gate][0]):
             continue
-        one: Claim | None = None
-        if isinstance(claim, GoldenClaim | HistoryClaim):
-            arm, found = rest
-            if arm in claim.arms and found in (claim.cases or (found,)):
-                one = msgspec.structs.replace(claim, arms=(arm,), cases=(found,))
-        elif name == rest[0] and gate == "envelope":
-            found = rest[1]
-            one = msgspec.structs.replace(claim, cases=(found,))
-        elif name == rest[0] and gate == "identity" and rest[1] in claim.arms[1:]:
-            found = rest[2]
-            one = msgspec.structs.replace(claim, arms=(claim.arms[0], rest[1]), cases=(found,))
-        elif name == rest[0] and isinstance(claim, CacheClaim) and rest[1] in claim.arms:
-            alone = msgspec.structs.replace(claim, arms=(rest[1],))
-            if played := _of_cache(alone, rest[2]):
-                one, found = played
-        elif name == rest[0] and gate in ROWS and rest[1] in claim.arms:
-            held = named_cases(claim)
-            found = held[0] if gate == "bound" else rest[2]
-            one = msgspec.structs.replace(claim, arms=(rest[1],)) if found in held else None
-        if one is not None:
-            claims[name] = one
+        if whole and (on_arm := _all_cases(name, claim, gate, rest)) is not None:
+            claims[name] = on_arm
+        elif shapes[gate] == len(rest) and (gate in BY_ARM or name == rest[0]):
+            one = _one_case(claim, gate, rest)
+            if one is not None:
+                claims[name], found = one
     if not claims:
         raise NoSuchCheck(f"no claim of this policy makes a check named {check!r}")
     return gate, msgspec.structs.replace(policy, claims=claims), found
@@ -96,12 +129,12 @@ def check_again(
     """The check, run alone; with `token_ids` its case has that prompt. Raises NoSuchCheck."""
     gate, alone, name = narrowed(policy, check)
     cases = policy.all_cases(root)
-    if name not in cases:
+    if name and name not in cases:
         raise NoSuchCheck(f"no case is named {name!r}")
     if token_ids or max_tokens is not None:
         if gate in ("golden", "envelope"):
             raise NoSuchCheck(f"{check}: a golden knows its own prompt alone; name two arms instead")
-        if gate == "bound":
+        if gate == "bound" or not name:
             raise NoSuchCheck(f"{check}: is about many prompts: leave token ids and max tokens out")
         asked = _bounded(cases[name], token_ids, max_tokens)
         # A policy's own case hides the recorded one of that name.
@@ -110,7 +143,8 @@ def check_again(
         alone = msgspec.structs.replace(alone, triage=TriagePolicy(checks=0))
     for told in PARITY[gate](alone, root, progress, None):
         # A setup that failed has another name than the check that it prevented.
-        if told.name == check or told.name.endswith("/setup"):
+        prevented = told.name.endswith("/setup") or (not name and told.outcome is Outcome.COULD_NOT_RUN)
+        if told.name == check or prevented:
             yield told
 
 

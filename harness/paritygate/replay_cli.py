@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from paritygate import policy as policies
-from paritygate.command_line import Root, policy_at, refused
+from paritygate.command_line import BarOption, Root, judged_by, refused
 from paritygate.explain import show
 from paritygate.replay import NoSuchCheck, check_again, two_arms
 from paritygate.verdict import Check, Exit, exit_code
@@ -30,21 +30,21 @@ def replay(
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Instead of the case's own bound.")] = None,
     triage: Annotated[bool, typer.Option("--triage", help="Look into a divergence as verify does.")] = False,
     root: Root = Path(),
+    bar: BarOption = "",
 ) -> None:
     """Run one check again, or one prompt on two arms, and print the evidence. Exit codes as verify."""
-    console = Console()
-    policy, ids = policy_at(root), _ids(token_ids)
-    try:
-        if arm:
-            checks = [_on_two_arms(policy, root, name, arm, ids, max_tokens)]
-        else:
-            checks = list(
-                check_again(
+    console, ids = Console(), _ids(token_ids)
+    with judged_by(root, bar) as (policy, _):
+        try:
+            if arm:
+                checks = [_on_two_arms(policy, root, name, arm, ids, max_tokens)]
+            else:
+                again = check_again(
                     policy, root, name, lambda line: None, token_ids=ids, max_tokens=max_tokens, triage=triage
                 )
-            )
-    except NoSuchCheck as error:
-        raise refused(str(error)) from None
+                checks = list(again)
+        except NoSuchCheck as error:
+            raise refused(str(error)) from None
     for check in checks:
         show(console, msgspec.to_builtins(check))
     if not checks:

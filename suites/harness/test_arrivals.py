@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paritygate.case import Case
 from paritygate.compare.arrivals import TELLING_NS, spread_of
+from paritygate.gates import identity
 from paritygate.gates.identity import _confirmed
+from paritygate.policy import load
+from paritygate.replay import check_again
 from paritygate.stream import Stream
-from paritygate.verdict import Verdict
+from paritygate.verdict import Exit, Verdict, exit_code
 
 MS = 10_000_000  # times are those of a slow engine: quick answers tell nothing
 TOKENS = list(range(16))
@@ -29,7 +34,24 @@ DECODED = {"token_ns": (10 * MS,) * 16}
         ({"arrivals_ns": BURST}, Verdict.BROKEN, "within 0% of its time since the request"),
         ({"arrivals_ns": EVENLY, "token_ids": None}, Verdict.HELD, "60%"),
         ({"arrivals_ns": (250 * MS,), "token_ids": None}, Verdict.BROKEN, "1 pieces"),
-        ({"arrivals_ns": None}, Verdict.NOT_RUN, "no streamed answer was long enough"),
+        # Two hundred bytes in one piece were not one token, though nobody says how many they were.
+        (
+            {
+                "arrivals_ns": (250 * MS,),
+                "token_ids": None,
+                "usage": None,
+                "text": "twenty bytes of text " * 13,
+            },
+            Verdict.BROKEN,
+            "1 pieces",
+        ),
+        ({"arrivals_ns": None}, Verdict.NOT_RUN, "the arm did not stream"),
+        (
+            {"arrivals_ns": EVENLY[:3], "token_ids": (1, 2, 3)},
+            Verdict.INCONCLUSIVE,
+            "the longest, of case c, has 3 tokens in 1.20 s; name in `cases` of this claim one more whose answer has "
+            "at least 16 tokens and takes 0.15 s, by a prompt that asks for much and a larger `max_tokens`",
+        ),
     ],
 )
 def test_a_burst_is_told_from_a_stream(
@@ -42,7 +64,7 @@ def test_a_burst_is_told_from_a_stream(
 
 def test_an_answer_that_was_made_at_once_tells_nothing(stream: Callable[..., Stream]) -> None:
     quick = {"token_ns": (TELLING_NS // 17,) * 16}
-    assert spread_of([stream(TOKENS, arrivals_ns=BURST, timings=quick)]).verdict is Verdict.NOT_RUN
+    assert spread_of([stream(TOKENS, arrivals_ns=BURST, timings=quick)]).verdict is Verdict.INCONCLUSIVE
 
 
 class Reader:
@@ -65,4 +87,104 @@ def test_a_burst_counts_where_it_comes_again(stream: Callable[..., Stream]) -> N
     assert _confirmed(Reader(burst, steady), case, [burst, other]).verdict is Verdict.HELD
     # Asked again, it was made too quickly to tell: the others still do.
     assert _confirmed(Reader(quick), case, [burst, other]).verdict is Verdict.HELD
-    assert _confirmed(Reader(quick), case, [burst]).verdict is Verdict.NOT_RUN
+    assert _confirmed(Reader(quick), case, [burst]).verdict is Verdict.INCONCLUSIVE
+
+
+SERVER = """\
+import http.server, json, sys, time
+
+most, pause, burst = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "burst"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *words):
+        pass
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        count = min(body["max_tokens"], most)
+        ended = {"finish_reason": "length" if count == body["max_tokens"] else "stop"}
+        usage = {"prompt_tokens": 1, "completion_tokens": count, "total_tokens": 1 + count}
+        self.send_response(200)
+        self.end_headers()
+        if not body.get("stream"):
+            answer = {"choices": [{"text": "a" * count} | ended], "usage": usage}
+            self.wfile.write(json.dumps(answer).encode())
+            return
+        for _ in range(count):
+            time.sleep(pause)
+            if not burst:
+                event = {"choices": [{"text": "a"}]}
+                self.wfile.write(b"data: " + json.dumps(event).encode() + b"\\n\\n")
+                self.wfile.flush()
+        event = {"choices": [{"text": "a" * count if burst else ""} | ended], "usage": usage}
+        self.wfile.write(b"data: " + json.dumps(event).encode() + b"\\n\\ndata: [DONE]\\n\\n")
+
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[4])), Handler).serve_forever()
+"""
+POLICY = """\
+schema = 1
+
+[checkpoint]
+name = "toy"
+model = "toy"
+
+[arms.whole]
+kind = "http"
+command = [{words}]
+details = false
+
+[arms.streamed]
+kind = "http"
+command = [{words}]
+details = false
+streamed = true
+
+[[cases]]
+name = "short"
+max_tokens = 3
+prompt = "One"
+logprobs = 0
+
+[claims.same]
+kind = "identity"
+arms = ["whole", "streamed"]
+cases = ["short"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "pause", "way", "code", "said"),
+    [
+        # Three tokens a case; asked for more, the server shows that it streams, or that it does not.
+        (200, 0.01, "stream", Exit.PASS, "pieces arrived over at least"),
+        (200, 0.01, "burst", Exit.GATE_FAILED, "short-asked-for-64-tokens arrived in one burst"),
+        # It says no more than five tokens to anybody: nobody knows, and the mend is named.
+        (
+            5,
+            0.01,
+            "stream",
+            Exit.INCONCLUSIVE,
+            "name in `cases` of this claim one more whose answer has at least 16",
+        ),
+    ],
+)
+def test_a_server_whose_cases_are_short_is_asked_for_more(
+    tmp_path: Path, most: int, pause: float, way: str, code: Exit, said: str
+) -> None:
+    (tmp_path / "server.py").write_text(SERVER)
+    words = [sys.executable, str(tmp_path / "server.py"), str(most), str(pause), way, "{port}"]
+    text = POLICY.replace("{words}", ", ".join(f'"{word}"' for word in words))
+    (tmp_path / "paritygate.toml").write_text(text)
+    policy = load(tmp_path)
+    checks = list(identity.run(policy, tmp_path, lambda line: None))
+    assert exit_code(checks) is code, checks
+    (arrivals,) = [check for check in checks if check.name == "identity/same/streamed/arrivals"]
+    assert said in arrivals.headline
+    (again,) = check_again(policy, tmp_path, arrivals.name, lambda line: None)
+    assert (again.name, again.outcome) == (arrivals.name, arrivals.outcome)

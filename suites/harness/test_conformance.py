@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ from typer.testing import CliRunner
 from paritygate.arms.command import CommandArm
 from paritygate.cli import app
 from paritygate.conformance import CHECKS, assert_conforms, conformance
+from paritygate.conformance.answers import _spelling
 from paritygate.conformance.cli import read_options
+from paritygate.conformance.subject import Broken
+from paritygate.stream import Position, Stream
 
 sys.path.insert(0, str(Path(__file__).parent))
 from toy_arm import ToyArm, flawed
@@ -27,7 +31,7 @@ FLAWS = [
     ("ids-missing", "declared", "it declares token_ids, and the answer has none"),
     ("cached-untold", "declared", "it declares cached_tokens, and the answer has none"),
     ("streamed-undeclared", "declared", "it gives streamed, and declares that it cannot"),
-    ("usage-counts-end", "consistent", "usage says 13 completion tokens, there are 12 ids"),
+    ("usage-counts-end", "consistent", "usage says 13 completion_tokens, there are 12 ids"),
     ("positions-shifted", "consistent", "position 0 is of token"),
     ("other-text", "consistent", "the tokens spell"),
     ("tail-not-flushed", "pieces", "the pieces end at byte"),
@@ -145,3 +149,41 @@ def test_options_are_read_as_the_policy_would_hold_them() -> None:
     }
     with pytest.raises(ValueError, match="is not key=value"):
         read_options(["threads"])
+
+
+TINY = Path(__file__).parents[2] / "golden" / "models" / "llama" / "checkpoint"
+
+
+@pytest.mark.parametrize(("kind", "options"), [("tokenline", {"backend": "torch"}), ("transformers", {})])
+def test_a_control_token_is_decided_and_not_said(kind: str, options: dict[str, str]) -> None:
+    """The tiny model answers the plain prompt with <|im_start|> in the middle, which no text of an engine shows."""
+    checks = ("declared", "consistent", "pieces", "stop-string")
+    found = list(conformance(kind, options, model=str(TINY), only=checks))
+    assert [(one.check, one.held) for one in found] == [(name, True) for name in checks], found
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "held"),
+    [
+        (["ab", " c", "<|im_start|>", "d"], "ab cd", True),
+        (["ab", " c", "<|im_start|>", "d"], "ab c<|im_start|>d", True),
+        (["<s>", "ab", "[INST]", "<\uff5cend\u2581of\u2581sentence\uff5c>"], "ab", True),
+        (["a.b", "(c)"], "a.b(c)", True),
+        (["a.b", "(c)"], "axb(c)", False),
+        (["ab", " c", "d"], "abd", False),
+        (["ab", "<|im_start|>", "d"], "ab", False),
+        # An angle in a text is no control token.
+        (["a", "<", "b"], "ab", False),
+        (["a", "[x]", "b"], "ab", False),
+    ],
+)
+def test_only_control_tokens_may_be_left_out_of_a_text(
+    stream: Callable[..., Stream], words: list[str], text: str, held: bool
+) -> None:
+    positions = tuple(Position(token_id=i, token=word, logprob=-0.1) for i, word in enumerate(words))
+    answer = stream(list(range(len(words))), positions=positions, text=text)
+    if held:
+        _spelling(answer)
+        return
+    with pytest.raises(Broken, match="the tokens spell"):
+        _spelling(answer)

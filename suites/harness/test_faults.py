@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from paritygate import policy as policies
 from paritygate.cli import app
 from paritygate.faults import gate
-from paritygate.faults.catalogue import Edit, Fault, load_catalogue
+from paritygate.faults.catalogue import Edit, Fault
 from paritygate.faults.plant import DeadPlant, plant, planted_copy
 from paritygate.faults.sample import sample
+from paritygate.policy.catalogue import load_catalogue
 from paritygate.verdict import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +81,45 @@ def test_a_broken_catalogue_is_one_line(tmp_path: Path, text: str, says: str) ->
     with pytest.raises(policies.PolicyError, match=says) as caught:
         load_catalogue(tmp_path, ["f.toml"])
     assert "\n" not in str(caught.value)
+
+
+FAULTS = '[faults]\ncatalogue = ["f.toml"]\n'
+GOOD = f'{HEAD}not_applicable = "no"\n'
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "says"),
+    [
+        (
+            FAULTS,
+            None,
+            "faults.catalogue: f.toml: No such file or directory: [faults] `catalogue` names it: write it",
+        ),
+        (FAULTS, "[[fault]\n", "faults.catalogue: f.toml: "),
+        (FAULTS, f'{HEAD}where = "x"\n', "faults.catalogue: f.toml:5: fault[0].where: unknown key"),
+        ("[faults]\n", None, "faults.catalogue: [faults] catalogue: there is no [[fault]] in it"),
+        (f'{FAULTS}target = "there"\n', GOOD, "faults.target: there is no there/paritygate.toml"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [("verify", "--only", "faults"), ("verify", "--only", "identity"), ("faults",)]
+)
+def test_faults_that_cannot_be_read_are_refused_with_the_policy(
+    repository: Path, table: str, text: str | None, says: str, command: tuple[str, ...]
+) -> None:
+    path = repository / "paritygate.toml"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines, table]))
+    if text is not None:
+        (repository / "f.toml").write_text(text)
+    told = CliRunner().invoke(app, [*command, "--root", str(repository)])
+    assert told.exit_code == 2
+    (line,) = told.output.splitlines()
+    where, _, rest = line.partition(": ")
+    assert says in rest
+    # Of the key, or of its table where the key is not there.
+    key = table.splitlines().index('target = "there"') if "target" in table else min(1, table.count("\n") - 1)
+    assert where == f"paritygate.toml:{len(lines) + 1 + key}"
 
 
 def test_every_fault_comes_round_in_the_sample() -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from paritygate.arms.base import Arm, ArmError
-from paritygate.arms.hosted import HostedArm
+from paritygate.arms.hosted import HostedArm, driven
+from paritygate.arms.registry import make_arm
 from paritygate.case import Case, Sampler
 
 VOCABULARY = 64
@@ -144,6 +145,26 @@ def test_the_two_engines_agree_within_float32(arms: dict[str, Arm]) -> None:
     ours, theirs = (arm.logits(tuple(range(5, 45)), 0) for arm in arms.values())
     assert np.abs(ours - theirs).max() < 1e-3
     assert np.abs(ours).max() > 1.0
+
+
+def test_a_manifest_says_the_settings_that_the_options_decide(model: str, arms: dict[str, Arm]) -> None:
+    """A policy refuses identities by them, so a run must tell the same: also tokenline's own arms."""
+    expected = {"threads": 1, "dtype": "float32"}
+    for kind, arm in arms.items():
+        settings = make_arm(kind, kind, {}, model).settings  # type: ignore[attr-defined]
+        assert (
+            settings.items() >= (expected | {"backend": "torch" if kind == "transformers" else "mlx"}).items()
+        )
+        assert arm.generate(CASE).manifest.items() >= settings.items()
+    for kind in ("tokenline", "command", "http"):
+        given = {"backend": "torch", "dtype": "bfloat16", "threads": 2}
+        own = driven(kind, kind, given, model)
+        own.open()
+        told = own.generate(CASE).manifest
+        own.close()
+        settings = make_arm(kind, kind, given, model).settings  # type: ignore[attr-defined]
+        assert settings == given
+        assert told.items() >= settings.items()
 
 
 def test_mlx_lms_own_detokenizer_is_used_unless_told(arms: dict[str, Arm]) -> None:

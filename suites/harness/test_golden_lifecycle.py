@@ -30,6 +30,7 @@ from paritygate.golden.review import pressed
 from paritygate.golden.store import Golden, GoldenError, OracleRun, Store, decode, encode
 from paritygate.golden.survey import survey
 from paritygate.machine import this_machine
+from paritygate.stream import Position, TopToken
 
 sys.path.insert(0, str(Path(__file__).parent))
 from hand_made_goldens import CASE, POLICY, REASON, answer, golden
@@ -204,6 +205,22 @@ def test_review_shows_the_difference_token_by_token(repository: Path) -> None:
     assert "+ 't9'  [9]" in said
 
 
+def test_review_shows_where_the_text_alone_differs(repository: Path) -> None:
+    """The same tokens, one of them spelled otherwise: the place is a byte."""
+    store = Store(repository / "golden")
+    accepted(store, golden(named("plain-b"), text="t7t8"))
+    other = tuple(
+        Position(token_id=i, token=text, logprob=-0.1, top=(TopToken(i, text, -0.1),), margin=0.5)
+        for i, text in ((7, "t7"), (8, "tX"))
+    )
+    store.write_pending(golden(named("plain-b"), text="t7tX", positions=other))
+    told = paritygate("golden", "review", "plain-b", "--root", repository, keys="q\n")
+    assert told.exit_code == 0, told.output
+    assert "first difference at byte 3" in told.output
+    assert "after     'Onet7t'" in told.output
+    assert "candidate  'tX' (8)" in told.output
+
+
 def test_a_change_of_provenance_shows_as_a_diff(repository: Path) -> None:
     waiting(repository)
     for command in (("review", "plain-c"), ("status",)):
@@ -223,6 +240,29 @@ def test_provenance_says_who_how_often_and_how_sure() -> None:
     surer = golden(margin=0.75)
     names = {name for name, _, _ in changes(made, surer)}
     assert names == {"min_margin", *(f"{o} ({t} threads).min_margin" for o in POLICY.oracles for t in (1, 2))}
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("review",), "accept or reject a golden"),
+        (("accept", "--reason", "read"), "accept a golden"),
+        (("reject", "plain-a"), "reject a golden"),
+        # Before it looks for the weights, which are not there.
+        (("record",), "record a golden"),
+    ],
+)
+def test_ci_is_refused_before_it_is_asked_anything(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], what: str
+) -> None:
+    waiting(repository)
+    monkeypatch.setenv("CI", "true")
+    before = {path: path.read_bytes() for path in repository.rglob("*.jsonl")}
+    told = paritygate("golden", *words, "--root", repository, keys="a\nread it\na\nread it\na\nread it\n")
+    assert told.exit_code == 2
+    said = f"CI is set: CI must not {what}; do it at your desk and commit the file"
+    assert told.output.splitlines() == [said]
+    assert {path: path.read_bytes() for path in repository.rglob("*.jsonl")} == before
 
 
 @pytest.mark.parametrize("keys", ["q\n", "", "a\n"])

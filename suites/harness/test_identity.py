@@ -65,6 +65,18 @@ def test_manifests_come_before_tokens(stream: Make) -> None:
     )
 
 
+def test_a_setting_that_one_side_does_not_tell_is_no_difference(stream: Make) -> None:
+    ours, theirs = (
+        stream([1], manifest={"engine": e, "template_hash": h}) for e, h in (("a", None), ("b", "00"))
+    )
+    assert compare(ours, theirs, floor=FLOOR).verdict is Verdict.IDENTICAL
+    # Of one engine None is what it resolved.
+    both = [
+        msgspec.structs.replace(side, manifest=side.manifest | {"engine": "a"}) for side in (ours, theirs)
+    ]
+    assert compare(*both, floor=FLOOR).verdict is Verdict.SETUP_ERROR
+
+
 def test_the_unused_seed_of_a_greedy_row_is_no_setting(stream: Make) -> None:
     ours, theirs = (stream([1], manifest={"sampling": {"temperature": 0, "seed": s}}) for s in (1, 2))
     assert compare(ours, theirs, floor=FLOOR).verdict is Verdict.IDENTICAL
@@ -87,6 +99,22 @@ def test_a_lost_flush_is_named(stream: Make) -> None:
     assert found.headline.startswith(
         "the last flush is missing: the tokens agree, but the text lacks its tail '2 '"
     )
+
+
+def test_no_tokens_agree_that_were_not_told(stream: Make) -> None:
+    """A shorter text is a lost tail where as many tokens are counted, else it may be a shorter answer."""
+
+    def text_only(ids: list[int], **more: object) -> Stream:
+        return stream(ids, **({"token_ids": None, "positions": None, "prompt_token_ids": None} | more))
+
+    lost = compare(text_only([1, 2]), text_only([1, 2], text="w1 w"), floor=FLOOR).headline
+    assert lost.startswith(
+        "the last flush is missing: both count 2 tokens and the text agrees (4 bytes), but lacks its tail '2 '"
+    )
+    for shorter in (text_only([1]), text_only([1], usage=None)):
+        found = compare(text_only([1, 2]), shorter, floor=FLOOR)
+        assert found.headline.startswith("the text differs from byte 3")
+        assert "tokens agree" not in found.headline
 
 
 @pytest.mark.parametrize("tail", ["\r\n", "\n", " "])
@@ -130,7 +158,10 @@ def test_another_partition_is_shown_beside_the_divergence(stream: Make) -> None:
 def test_logprobs_count_where_they_are_claimed(stream: Make) -> None:
     other = stream([1], gaps=[0.999])
     assert compare(stream([1]), other, floor=FLOOR).verdict is Verdict.IDENTICAL
-    assert compare(stream([1]), other, floor=FLOOR, exact_logprobs=True).verdict is Verdict.DIVERGED
+    found = compare(stream([1]), other, floor=FLOOR, exact_logprobs=True)
+    assert found.verdict is Verdict.DIVERGED
+    # The token's own logprob is alike: what is told is the alternative that differs.
+    assert "other logprobs from token 0: -1.099 where -1.1 is expected for 'w101 '" in found.headline
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,11 @@ def run(root: Path, *words: str, typed: str = "") -> tuple[int, str]:
     return told.exit_code, told.stdout + told.stderr
 
 
+@pytest.fixture(autouse=True)
+def at_a_desk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+
+
 @pytest.fixture
 def program(tmp_path: Path) -> str:
     path = tmp_path / "engine.py"
@@ -100,6 +105,36 @@ def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
     assert status == 2
     assert why in said
     assert not (tmp_path / "paritygate.toml").exists()
+
+
+@pytest.mark.parametrize("yes", [False, True])
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--engine", "unheard-of"], "no engine 'unheard-of'"),
+        (["--engine", "transformers", "--url", "http://x"], "--url says nothing about engine"),
+        (["--engine", "url", "--dialect", "french"], "no dialect 'french'"),
+    ],
+)
+def test_what_the_options_alone_get_wrong_is_said_before_anything_is_asked(
+    tmp_path: Path, words: list[str], why: str, yes: bool
+) -> None:
+    status, said = run(tmp_path, *words, *(["--yes"] if yes else []), typed="a\nb\nc\n")
+    assert status == 2
+    assert said.startswith(why if why[0] != "-" else "--url")
+    assert len(said.splitlines()) == 1
+
+
+def test_ci_is_not_asked(tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    status, said = run(tmp_path, typed=f"command\ntoy\n{program}\n\n")
+    assert status == 2
+    assert said.startswith("CI is set: CI must not write a policy by asking")
+    assert said.rstrip().endswith("or answer with options and --yes")
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "paritygate.toml").exists()
+    status, _ = run(tmp_path, "--yes", "--engine", "command", "--model", "toy", "--command", program)
+    assert status == 0
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 
 from paritygate.compare.identity import compare
+from paritygate.compare.logprobs import largest_difference
 from paritygate.compare.narrowed import narrowed
 from paritygate.gates.envelope import _judge as judge_logits
-from paritygate.gates.golden import logprob_distance
 from paritygate.policy import Envelope, PolicyError, load
 from paritygate.stream import Position, Stream, TopToken
 from paritygate.verdict import Verdict
@@ -144,7 +145,9 @@ def test_a_verdict_says_what_was_not_compared(stream: Callable[..., Stream]) -> 
     text_only = stream([5, 6], arm="x", token_ids=None, prompt_token_ids=None, positions=None)
     found = compare(full, text_only, floor=0.02)
     assert found.verdict is Verdict.IDENTICAL
-    assert found.headline.endswith("(compared text, finish and usage; token ids are not given by x)")
+    said = "the text agrees (6 bytes) (compared text, finish and usage; token ids are not given by x)"
+    assert found.headline == said
+    assert compare(text_only, full, floor=0.02).headline == said
     bare = stream([5, 6], arm="y", token_ids=None, usage=None, finish_reason=None, finish_cause=None)
     assert narrowed(full, bare) == (
         "compared text and prompt tokens; token ids are not given by y; finish is not given by y; "
@@ -185,7 +188,93 @@ def test_logprobs_are_matched_by_text_where_no_ids_are_told(stream: Callable[...
         )
 
     ours = stream([5], positions=(position(5, " a", -0.5),))
-    assert logprob_distance(ours, stream([5], positions=(position(None, " a", -0.75),))) == 0.25
-    assert logprob_distance(ours, stream([5], positions=(position(None, " b", -0.75),))) is None
+    found = largest_difference(ours, stream([5], positions=(position(None, " a", -0.75),)))
+    assert found is not None
+    assert found.distance == 0.25
+    assert largest_difference(ours, stream([5], positions=(position(None, " b", -0.75),))) is None
     half = stream([5], positions=(position(5, "\ufffd", -0.5),))
-    assert logprob_distance(half, stream([5], positions=(position(None, "\ufffd", -0.75),))) is None
+    assert largest_difference(half, stream([5], positions=(position(None, "\ufffd", -0.75),))) is None
+
+
+def test_the_largest_logprob_difference_says_where_and_what(stream: Callable[..., Stream]) -> None:
+    """Two answers of one token each position: the second differs by a quarter, minus infinity by nothing."""
+
+    def answer(*logprobs: float) -> Stream:
+        tops = tuple(TopToken(i, f"t{i}", value) for i, value in enumerate(logprobs))
+        return stream(
+            [0, 1],
+            positions=tuple(Position(token_id=0, token="t0", logprob=-1.0, top=(top,)) for top in tops),
+        )
+
+    never = -math.inf
+    assert largest_difference(answer(never, -0.5), answer(never, -0.75)).distance == 0.25
+    found = largest_difference(answer(-1.0, -0.5), answer(-1.0, -0.75))
+    assert found.outside(0.1) == (
+        "at token 1 the logprob of 't1' (1) is -0.75 where -0.5 is expected: 0.25 apart, 0.1 is allowed"
+    )
+    assert largest_difference(answer(-1.0, never), answer(-1.0, -0.75)).distance == math.inf
+
+
+ARM = '[arms.{name}]\nkind = "{kind}"\n{options}\n'
+ALIKE = 'kind = "identity"\narms = ["one", "two"]\ncases = ["greedy"]'
+
+
+def arms_of(place: Path, one: tuple[str, str], two: tuple[str, str]) -> None:
+    """The two arms that a claim of `ALIKE` names, as kind and options."""
+    path = place / "paritygate.toml"
+    tables = "".join(
+        ARM.format(name=name, kind=kind, options=options)
+        for name, (kind, options) in (("one", one), ("two", two))
+    )
+    text = path.read_text()
+    at = text.index("[claims.c]")
+    path.write_text(text[:at] + tables + text[at:])
+
+
+TORCH = 'backend = "torch"'
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "apart"),
+    [
+        (("transformers", ""), ("mlx-lm", ""), "backend is 'torch' and 'mlx'"),
+        (("transformers", ""), ("llama.cpp", ""), "backend is 'torch' and 'ggml'"),
+        (("transformers", ""), ("transformers", 'dtype = "bfloat16"'), "dtype is 'float32' and 'bfloat16'"),
+        (("tokenline", TORCH), ("http", 'backend = "mlx"'), "backend is 'torch' and 'mlx'"),
+        (("tokenline", TORCH), ("command", TORCH + "\nthreads = 2"), "threads is 1 and 2"),
+        (
+            ("tokenline", TORCH),
+            ("mlx-lm", 'dtype = "float16"'),
+            "backend is 'torch' and 'mlx', dtype is 'float32' and 'float16'",
+        ),
+    ],
+)
+def test_an_identity_that_no_run_could_show_is_refused_when_the_policy_is_read(
+    policy: Callable[[str], Path], one: tuple[str, str], two: tuple[str, str], apart: str
+) -> None:
+    place = policy(ALIKE)
+    arms_of(place, one, two)
+    with pytest.raises(PolicyError) as caught:
+        load(place)
+    said = str(caught.value)
+    assert f"claims.c.arms: one and two can never be compared, {apart}: set them alike" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (("tokenline", TORCH), ("transformers", "")),
+        # What "auto" becomes, and what a foreign server or program runs, is known when it runs.
+        (("tokenline", TORCH), ("http", "")),
+        (("transformers", ""), ("http", 'url = "http://127.0.0.1:1"\nbackend = "mlx"')),
+        (("transformers", ""), ("command", 'command = ["x", "{prompt}"]\noutput = "text"\nthreads = 2')),
+        (("transformers", ""), ("http", 'details = false\nbackend = "mlx"')),
+    ],
+)
+def test_an_identity_that_a_run_may_show_is_taken(
+    policy: Callable[[str], Path], one: tuple[str, str], two: tuple[str, str]
+) -> None:
+    place = policy(ALIKE)
+    arms_of(place, one, two)
+    assert load(place).claims["c"].arms == ("one", "two")

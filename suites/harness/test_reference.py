@@ -23,10 +23,11 @@ from paritygate.arms.registry import GROUP
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, Constraint, Message, Sampler, load_cases
 from paritygate.cli import app
-from paritygate.faults.catalogue import Edit, Fault, load_catalogue
+from paritygate.faults.catalogue import Edit, Fault
 from paritygate.faults.plant import plant
 from paritygate.faults.settings import FaultsPolicy
 from paritygate.golden import store
+from paritygate.policy.catalogue import load_catalogue
 from paritygate.policy.load import SECTIONS
 from paritygate.schema import SCHEMAS, PolicyFile, schema_text
 from paritygate.structure.rules import StructurePolicy
@@ -154,6 +155,8 @@ def test_a_shown_policy_is_read(index: int, tmp_path: Path) -> None:
     """The first is whole; each further one is a part that the first takes."""
     whole = POLICIES[0] if index == 0 else f"{POLICIES[0]}\n{POLICIES[index]}"
     (tmp_path / "paritygate.toml").write_text(whole, encoding="utf-8")
+    (faults,) = blocks("faults", "toml")
+    (tmp_path / "faults.toml").write_text(faults, encoding="utf-8")
     policy = policies.load(tmp_path)
     assert policy.tables == set(tomllib.loads(whole))
     jsonschema_rs.validate(SCHEMAS["policy"](), json.loads(json.dumps(tomllib.loads(whole), default=str)))

@@ -205,7 +205,8 @@ def test_rows_that_draw_and_differ_alone_are_told(policy: Policy) -> None:
 def test_logprobs_outside_the_envelope_fail_where_the_tokens_agree(policy: Policy) -> None:
     found = rows(policy, Table(lambda case: said(case, rows=4, logprob=-0.52)))
     assert {check.verdict for check in found.values()} == {Verdict.DIVERGED}
-    assert "a logprob is 0.02 from what it is alone (the envelope is 0.01)" in found["long"].headline
+    said_of = found["long"].headline
+    assert "is -0.52 where -0.5 is expected: 0.02 apart, 0.01 is allowed" in said_of
 
 
 def test_an_arm_that_disagrees_with_its_own_repeat_is_inconclusive(policy: Policy) -> None:

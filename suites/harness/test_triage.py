@@ -47,8 +47,9 @@ def after_even(tokens: Tokens) -> bool:
 
 
 @pytest.fixture
-def policy(repository: Path) -> Policy:
-    return policies.load(repository)
+def policy(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Policy:
+    monkeypatch.chdir(repository)
+    return policies.load(Path())
 
 
 def divergence(right: CountingArm, wrong: CountingArm, **more: object) -> Divergence:
@@ -302,10 +303,19 @@ def test_minimizing_that_is_cut_short_gives_what_it_has() -> None:
 
 def test_every_differing_setting_is_listed_with_its_kind(stream) -> None:
     one = stream(
-        [1], manifest={"backend": "torch", "sampling": {"temperature": 0, "seed": 1}, "version": "1"}
+        [1],
+        arm="one",
+        manifest={
+            "backend": "torch",
+            "sampling": {"temperature": 0, "seed": 1},
+            "version": "1",
+            "grammar_hash": "00",
+            "template_hash": None,
+        },
     )
     two = stream(
         [1],
+        arm="two",
         manifest={
             "backend": "mlx",
             "sampling": {"temperature": 0, "seed": 2},
@@ -313,12 +323,32 @@ def test_every_differing_setting_is_listed_with_its_kind(stream) -> None:
             "libraries": {"mlx": "3"},
         },
     )
-    told = manifests(one, two)["differing"]
-    assert told == {
+    found = manifests(one, two)
+    assert found["differing"] == {
         "backend": {"kind": "decides how it is computed", "reference": "torch", "candidate": "mlx"},
         "version": {"kind": "other", "reference": "1", "candidate": "2"},
-        "libraries.mlx": {"kind": "other", "reference": None, "candidate": "3"},
     }
+    assert found["untold"] == {"one": ["libraries.mlx"], "two": ["grammar_hash"]}
+    assert found["sentence"] == (
+        "settings that differ: backend (torch / mlx), version (1 / 2); not told by one: libraries.mlx; "
+        "not told by two: grammar_hash"
+    )
+    # What is None on one side is not told there, and a key that neither knows is nobody's.
+    half = [
+        stream([1], arm=arm, manifest={"a": 1, "b": b, "c": None}) for arm, b in (("one", None), ("two", 2))
+    ]
+    for sides, lacking in ((half, "one"), (half[::-1], "one")):
+        found = manifests(*sides)
+        assert (found["differing"], found["untold"]) == ({}, {lacking: ["b"]})
+        assert found["sentence"] == "settings: all 1 that both tell are alike; not told by one: b"
+    # One engine's None is a value that it resolved.
+    own = [
+        stream([1], arm=arm, manifest={"engine": "e", "allowed": a})
+        for arm, a in (("one", None), ("two", [3]))
+    ]
+    assert manifests(*own)["sentence"] == "settings that differ: allowed (None / [3])"
+    many = stream([1], arm="two", manifest={"a": 1} | {f"k{i}": i for i in range(8)})
+    assert manifests(half[0], many)["sentence"].endswith("not told by one: k0, k1, k2, k3, k4, k5 and 2 more")
     warm = [stream([1], manifest={"sampling": {"temperature": 0.5, "seed": seed}}) for seed in (1, 2)]
     assert list(manifests(*warm)["differing"]) == ["sampling.seed"]
     assert "tells none" in manifests(one, stream([1]))["sentence"]

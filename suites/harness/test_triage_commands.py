@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -156,6 +159,11 @@ def paritygate(repository: Path, *words: str | Path) -> Result:
     return CliRunner().invoke(app, [*map(str, words), "--root", str(repository)])
 
 
+def pasted(command: str) -> Result:
+    """What a shell would run, in whatever folder this is; nothing is added."""
+    return CliRunner().invoke(app, shlex.split(command)[1:])
+
+
 def triages(repository: Path) -> dict[str, dict]:
     told = paritygate(repository, "verify", "--tier", "fast", "--report", repository / "out")
     assert told.exit_code == 1, told.output
@@ -186,11 +194,54 @@ def test_every_command_sees_the_divergence_again(repository: Path) -> None:
     }
     for check, commands in expected.items():
         assert found[check]["problems"] == [], check
-        assert found[check]["reproduce"] == commands, check
-        for command in commands:
-            told = paritygate(repository, *shlex.split(command)[1:])
+        rooted = [f"{command} --root {repository}" for command in commands]
+        assert found[check]["reproduce"] == rooted, check
+        for command in rooted:
+            told = pasted(command)
             assert told.exit_code == 1, (command, told.output)
             assert "DIVERGED" in told.output, command
+
+
+def test_commands_work_where_the_run_was_started(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run at the root nothing is added; from the folder above it, the root as it was named."""
+    name = "identity/same/wrong/sum"
+    for place, given, added in ((repository, (), ""), (repository.parent, ("--root", repository.name), None)):
+        monkeypatch.chdir(place)
+        CliRunner().invoke(app, ["verify", "--only", "identity", "--report", str(repository / "out"), *given])
+        checks = json.loads((repository / "out" / "report.json").read_bytes())["checks"]
+        commands = next(c["details"]["triage"]["reproduce"] for c in checks if c["name"] == name)
+        ending = f" --root {repository.name}" if added is None else added
+        assert commands[0] == f"paritygate replay {name}{ending}"
+        for command in commands:
+            assert pasted(command).exit_code == 1, command
+
+
+def test_commands_of_a_run_under_a_bar_are_held_to_it_too(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change takes the faulty engine out of its own claim: only under the base's policy is there a check."""
+    monkeypatch.chdir(repository)
+
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=n", "-c", "user.email=n@example.org"]
+        subprocess.run(["git", *who, *words], cwd=repository, check=True, capture_output=True)
+
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "base")
+    path = repository / "paritygate.toml"
+    path.write_text(path.read_text().replace('fault = "always"', 'fault = ""'))
+    told = CliRunner().invoke(
+        app, ["verify", "--only", "identity", "--only", "golden", "--bar", "HEAD", "--report", "out"]
+    )
+    assert told.exit_code == 1, told.output
+    checks = json.loads((repository / "out" / "report.json").read_bytes())["checks"]
+    commands = [line for c in checks for line in (c["details"].get("triage") or {}).get("reproduce", ())]
+    assert len(commands) == 4
+    for command in commands:
+        assert command.endswith(" --bar HEAD")
+        assert pasted(command).exit_code == 1, command
+        assert pasted(command.removesuffix(" --bar HEAD")).exit_code == 0, command
 
 
 def test_the_same_commands_pass_where_the_fault_is_gone(repository: Path) -> None:
@@ -205,6 +256,69 @@ def test_the_same_commands_pass_where_the_fault_is_gone(repository: Path) -> Non
         assert "IDENTICAL" in told.output
 
 
+def test_logprobs_outside_the_envelope_read_like_a_red_and_are_looked_into(repository: Path) -> None:
+    """The golden says -0.1 of 34; among e^4, e^2 and 38 ones the right engine gives it 4 - ln(e^4 + e^2 + 38)."""
+    path = repository / "paritygate.toml"
+    path.write_text(path.read_text().replace('envelope = "wide"', 'envelope = "tight"'))
+    name = "golden/right/golden/logprobs"
+    told = paritygate(repository, "verify", "--only", "golden", "--report", repository / "out")
+    assert told.exit_code == 1
+    logprob = 4 - math.log(math.exp(4) + math.exp(2) + 38)
+    expected = (
+        f"logprobs outside the envelope 'tight' in 1 of 1 answers; the worst is recorded: at token 0 the logprob of "
+        f"'t34' (34) is {logprob:.6g} where -0.1 is expected: {-0.1 - logprob:.3g} apart, 0.001 is allowed"
+    )
+    assert expected in " ".join(told.output.split())
+    checks = json.loads((repository / "out" / "report.json").read_bytes())["checks"]
+    triage = next(check["details"]["triage"] for check in checks if check["name"] == name)
+    assert triage["problems"] == []
+    findings = " ".join(triage["findings"])
+    for part in (
+        "settings: ",
+        "right says the same at all 3 positions",
+        "KL(",
+        "layers: ",
+        "not searched, both",
+    ):
+        assert part in findings, part
+    commands = [f"paritygate replay {name}", "paritygate golden replay recorded --arm right"]
+    assert triage["reproduce"] == [f"{command} --root {repository}" for command in commands]
+    for command in triage["reproduce"]:
+        again = pasted(command)
+        assert again.exit_code == 1, again.output
+        assert expected in " ".join(again.output.split())
+    explained = CliRunner().invoke(app, ["explain", str(repository / "out"), name])
+    assert expected in " ".join(explained.output.split())
+    assert f"see it again: paritygate replay {name}" in explained.output
+    looked_into = paritygate(repository, "replay", name, "--triage")
+    assert "KL(" in looked_into.output
+
+
+def test_every_check_of_a_run_can_be_replayed(repository: Path) -> None:
+    """Each name that verify prints, but that of the store, names a check that replay finds and that says the same."""
+    paritygate(repository, "verify", "--tier", "fast", "--report", repository / "out")
+    checks = json.loads((repository / "out" / "report.json").read_bytes())["checks"]
+    assert len(checks) >= 8
+    for check in checks:
+        if check["name"] != "golden/store":
+            told = paritygate(repository, "replay", check["name"])
+            assert f"{check['name']}  {check['outcome']}  {check['verdict']}" in told.output, told.output
+
+
+def test_a_golden_is_replayed_by_the_claims_that_hold_it(repository: Path) -> None:
+    """Two claims, each with an arm of its own: every check is made once. An arm of neither is asked all the same."""
+    path = repository / "paritygate.toml"
+    text = path.read_text().replace('arms = ["right", "wrong"]\nenvelope = "wide"', 'arms = ["right"]')
+    path.write_text(f'{text}\n[claims.other]\nkind = "golden"\narms = ["wrong"]\npromise = "decided"\n')
+    for given, expected in (
+        ((), ["golden/right/recorded", "golden/wrong/recorded"]),
+        (("--arm", "right"), ["golden/right/recorded"]),
+        (("--arm", "warm", "recorded"), ["golden/warm/recorded"]),
+    ):
+        told = paritygate(repository, "golden", "replay", *given).output
+        assert re.findall(r"golden/\w+/recorded(?=:)", told) == expected, told
+
+
 def test_a_run_looks_into_so_many_divergences_and_says_how_to_ask_for_the_rest(repository: Path) -> None:
     path = repository / "paritygate.toml"
     path.write_text(path.read_text().replace("checks = 9", "checks = 2"))
@@ -212,8 +326,9 @@ def test_a_run_looks_into_so_many_divergences_and_says_how_to_ask_for_the_rest(r
     assert sum(told["full"] for told in found.values()) == 2
     name, later = next((name, told) for name, told in found.items() if not told["full"])
     assert later["reproduce"]
-    assert f"run `paritygate replay {name} --triage`" in later["findings"][-1]
-    told = paritygate(repository, "replay", name, "--triage")
+    command = f"paritygate replay {name} --triage --root {repository}"
+    assert f"run `{command}`" in later["findings"][-1]
+    told = pasted(command)
     assert told.exit_code == 1
     assert "smallest prompt: 2 of" in told.output.replace("\n", " ")
 
@@ -225,7 +340,9 @@ def test_explain_prints_the_triage_and_commands_that_can_be_copied(repository: P
     assert "  triage:\n" in told.output
     assert "wrong forks at token 0 and 3 time(s) later" in told.output.replace("\n", " ").replace("  ", " ")
     assert "fork at 0: 't20 ' (20)" in told.output
-    command = "paritygate replay sum --arm right --arm wrong --token-ids 3,7 --max-tokens 1"
+    command = (
+        f"paritygate replay sum --arm right --arm wrong --token-ids 3,7 --max-tokens 1 --root {repository}"
+    )
     assert (
         f"see it again: {command}" in told.output.splitlines()[-8:]
         or f"see it again: {command}\n" in told.output
@@ -236,7 +353,7 @@ def test_the_page_draws_the_triage(repository: Path) -> None:
     triages(repository)
     page = (repository / "out" / "index.html").read_text()
     assert page.count('<div class="triage">') == 5  # golden, identity, two hits, envelope
-    assert '<pre class="command">paritygate replay identity/same/wrong/sum</pre>' in page
+    assert f'<pre class="command">paritygate replay identity/same/wrong/sum --root {repository}</pre>' in page
     assert "layer 1, mlp is the first that differs" in page
     assert 'class="tap above"' in page
 

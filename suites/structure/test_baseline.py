@@ -79,7 +79,7 @@ def test_a_rule_without_its_file_says_how_to_make_it(root: Path) -> None:
     assert not path.exists()
     (root / "src" / "a.rs").write_text("")
     (root / "src" / "b.rs").write_text("")
-    assert "`paritygate structure freeze 'no sleep'` makes it" in said(structure(root))
+    assert f"`paritygate structure freeze 'no sleep' --root {root}` makes it" in said(structure(root))
 
 
 def test_moving_a_line_changes_nothing(root: Path) -> None:
@@ -100,7 +100,7 @@ def test_one_that_is_gone_must_leave_the_file(root: Path) -> None:
     gone = structure(root)
     assert gone.exit_code == 1
     assert "1 frozen violation gone" in said(gone)
-    assert "shrink it: `paritygate structure freeze 'no sleep'`" in said(gone)
+    assert f"shrink it: `paritygate structure freeze 'no sleep' --root {root}`" in said(gone)
     shrunk = structure(root, "freeze", "no sleep")
     assert "2 frozen violations (before: 3)" in said(shrunk)
     assert structure(root).exit_code == 0

@@ -17,7 +17,6 @@ class LayerCache(Protocol):
     """
 
     length: int  # tokens held by the longest row
-    trimmable: bool  # whether `trim` can give any shorter state, or only the few tokens that `rewind` can
 
     def extend(self, other: Self) -> None:
         """Append other's rows to this batch: one pad and one concatenation."""
@@ -29,6 +28,15 @@ class LayerCache(Protocol):
 
     def extract(self, row: int) -> Self:
         """A copy of one row without its padding."""
+        ...
+
+    def segment(self, start: int) -> Self:
+        """Of a lone row, a copy of what it keeps of the tokens from `start` on: their state, or the whole state of a
+        kind that cannot be cut."""
+        ...
+
+    def after(self, earlier: Sequence[Self]) -> Self:
+        """The state, a copy, of which this is the last segment and those are all before it, in order."""
         ...
 
     def trim(self, count: int) -> bool: ...

@@ -25,8 +25,6 @@ class DenseCache:
     tokens says from which on they are kept, and from which on they are seen.
     """
 
-    trimmable = True
-
     def __init__(self, ops: Ops, heads: int, *sizes: int) -> None:
         self._ops = ops
         self._heads = heads
@@ -178,6 +176,18 @@ class DenseCache:
             ]
             made._buffers = [self._ops.copy(each) for each in held]
             made._base = start - padding
+        return made
+
+    def segment(self, start: int) -> Self:
+        return self._part(slice(None), start)
+
+    def after(self, earlier: Sequence[Self]) -> Self:
+        made = self._made()
+        parts = (*earlier, self)
+        made.length = sum(part.length for part in parts)
+        held = zip(*(part._buffers for part in parts), strict=True)
+        made._buffers = [self._ops.concat(buffers, 2) for buffers in held]
+        self._ops.counters.bytes_copied += made.nbytes
         return made
 
     def trim(self, count: int) -> bool:

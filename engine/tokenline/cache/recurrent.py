@@ -18,7 +18,6 @@ class RecurrentCache:
     A state cannot be shortened. It can be put back to what it was before one of the last `UNDO` updates.
     """
 
-    trimmable = False
     padding = (0,)
 
     def __init__(self, ops: Ops, undo: int = UNDO) -> None:
@@ -69,6 +68,12 @@ class RecurrentCache:
         if self.arrays is not None:
             made.arrays = tuple(self._ops.copy(array[rows]) for array in self.arrays)
         return made
+
+    def segment(self, start: int) -> Self:
+        return self.copy()
+
+    def after(self, earlier: Sequence[Self]) -> Self:
+        return self.copy()
 
     def trim(self, count: int) -> bool:
         return self.rewind(count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 from tokenline.cache.dense import GROWTH, DenseCache
@@ -18,8 +19,6 @@ class WindowCache(DenseCache):
     nothing is ever overwritten while it may be seen again, and where it lies depends on the length alone.
     """
 
-    trimmable = False
-
     def __init__(self, ops: Ops, window: int, heads: int, *sizes: int) -> None:
         super().__init__(ops, heads, *sizes)
         self.window = window
@@ -33,6 +32,12 @@ class WindowCache(DenseCache):
 
     def seen_from(self, position: int) -> int:
         return max(0, position - self.window + 1)
+
+    def segment(self, start: int) -> Self:
+        return self.copy()
+
+    def after(self, earlier: Sequence[Self]) -> Self:
+        return self.copy()
 
     def _made(self) -> Self:
         return type(self)(self._ops, self.window, self._heads, *self._sizes)

@@ -8,7 +8,7 @@ for bit, and not merely within a tolerance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -71,18 +71,7 @@ class PrefillPlan:
             raise ValueError(f"{tokens} is not a split point that leaves something to run")
         return PrefillPlan(self.split_points, tokens)
 
-    @property
-    def storable(self) -> int:
-        """The last split point whose state a later prompt may adopt, 0 for none: the whole prompt never is."""
-        return self.split_points[-2] if len(self.split_points) > 1 else 0
-
-
-def reusable(plan: PrefillPlan, stored_splits: Sequence[int], shared_tokens: int) -> int:
-    """How many tokens of a stored state the plan may adopt: the largest split point within the shared prefix up to
-    which both plans cut alike; 0 for none."""
-    agreed = 0
-    for ours, theirs in zip(plan.split_points[:-1], stored_splits, strict=False):
-        if ours != theirs or ours > shared_tokens:
-            break
-        agreed = ours
-    return agreed
+    def storable_pieces(self) -> list[Piece]:
+        """The cold run's pieces whose state a later prompt may adopt: all but the last, so that a hit leaves something
+        to run. A prompt that is cut alike up to some end, over the same tokens, runs the same forwards up to there."""
+        return [Piece(a, b) for a, b in pairwise((0, *self.split_points[:-1]))]

@@ -33,7 +33,7 @@ class ArmError(Exception):
 
 
 class RowFailed(ArmError):
-    """The engine ran, and answered that this row ended in an error: a fault of the engine, not of the setup."""
+    """The engine ran, and this row failed or says what cannot be: a fault of the engine, not of the setup."""
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +74,9 @@ class Arm(Protocol):
     `Options` is the struct of the keys of the arm's table in paritygate.toml; it has a `timeout_s`. `in_process` is
     whether the engine is loaded into the process that the arm is made in: such an arm is hosted in one of its own, and
     its `capabilities` are the class's. Making an arm loads nothing: what it can give is asked when a policy is read.
+
+    An arm may have `settings`, a dict: what its manifests will say of how it computes (`backend`, `device`, `dtype`,
+    `threads`), as far as its options decide it. Arms whose settings differ cannot be claimed to be identical.
     """
 
     name: str

@@ -18,6 +18,7 @@ import numpy as np
 
 from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError, Capabilities
+from paritygate.arms.own_settings import own_settings
 from paritygate.arms.printed import end_of
 from paritygate.arms.written_answer import refuse_beyond_sampling
 from paritygate.case import Case
@@ -146,6 +147,12 @@ class CommandArm:
             forgets=True,
             seeds=not options.command or any("{seed}" in word for word in options.command),
         )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its manifests will say of how it computes; a program that is not ours tells none."""
+        options = self.options
+        return {} if options.command else own_settings(options.backend, options.dtype, options.threads)
 
     def open(self) -> None:
         """Nothing to load: every answer is a process of its own."""

@@ -16,51 +16,14 @@ import numpy as np
 from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError, Capabilities
 from paritygate.arms.command import tokenline_program
-from paritygate.arms.dialects import DIALECTS, DialectName, logprob_fields, sampler_fields
+from paritygate.arms.dialects import DIALECTS, logprob_fields, sampler_fields
+from paritygate.arms.http_options import HttpOptions
 from paritygate.arms.openai_answer import Gathered, ending_of, positions_of
 from paritygate.arms.server_process import ServerProcess
 from paritygate.arms.together import together
 from paritygate.arms.written_answer import chunk_ends_of
 from paritygate.case import Case
 from paritygate.stream import Position, Stream
-
-
-class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys of an arm of kind `http`.
-
-    `url` names a server that runs already; without it one is started: `command` (its words may hold {model} and
-    {port}), or `tokenline serve` with `backend`, `dtype` and `threads`. `dialect` says which kind of server it is
-    (tokenline where none is named and the arm starts it, openai otherwise), and `details` whether tokenline's
-    extension is asked for. `extra` is added to every body; `api_key_env` names the variable that holds the key.
-    """
-
-    url: str = ""
-    command: tuple[str, ...] = ()
-    ready: str = "/health"
-    served_model: str = ""
-    streamed: bool = False
-    dialect: DialectName | None = None
-    details: bool = True
-    extra: dict[str, Any] = {}
-    api_key_env: str = ""
-    backend: str = "auto"
-    dtype: str = "float32"
-    threads: int = 1
-    cache_bytes: int | None = None
-    timeout_s: float = 120.0
-
-    def __post_init__(self) -> None:
-        if self.url and self.command:
-            raise ValueError("url and command exclude each other: a server runs already, or is started")
-
-    @property
-    def speaks(self) -> str:
-        """The dialect, resolved."""
-        return self.dialect or ("openai" if self.url or self.command else "tokenline")
-
-    @property
-    def tells_details(self) -> bool:
-        return self.details and self.speaks == "tokenline"
 
 
 class HttpArm:
@@ -90,6 +53,11 @@ class HttpArm:
         )
         self._server: ServerProcess | None = None
         self._asked = 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its manifests will say of how it computes; a server that is not ours tells none."""
+        return self.options.settings
 
     def open(self) -> None:
         if self.options.api_key_env and self.options.api_key_env not in os.environ:

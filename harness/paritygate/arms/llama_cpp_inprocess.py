@@ -57,6 +57,11 @@ class LlamaCppArm:
         self._server: Any = None
         self._cold = True
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its manifests will say of how it computes."""
+        return {"backend": "ggml", "device": "cpu", "threads": self.options.threads}
+
     def open(self) -> None:
         if self._server is not None:
             return
@@ -100,10 +105,8 @@ class LlamaCppArm:
         self._cold = True
         self._manifest = {
             "engine": "llama.cpp",
-            "backend": "ggml",
-            "device": "cpu",
+            **self.settings,
             "dtype": props.get("model_ftype"),
-            "threads": self.options.threads,
             "weights_hash": weights_hash(path),
             "libraries": versions_of(("xllamacpp",)),
             "logprobs": "raw",

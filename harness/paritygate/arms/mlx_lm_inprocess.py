@@ -72,6 +72,11 @@ class MlxLmArm:
         self.model = model
         self._model: Any = None
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its manifests will say of how it computes."""
+        return {"backend": "mlx", "dtype": self.options.dtype, "threads": self.options.threads}
+
     def open(self) -> None:
         if self._model is not None:
             return
@@ -96,10 +101,8 @@ class MlxLmArm:
         self._wrapped = load_own_tokenizer(directory) if own else TokenizerWrapper(self._tokenizer)
         self._manifest = {
             "engine": "mlx-lm",
-            "backend": "mlx",
+            **self.settings,
             "device": "gpu" if mx.default_device().type == mx.DeviceType.gpu else "cpu",
-            "dtype": self.options.dtype,
-            "threads": self.options.threads,
             "weights_hash": weights_hash(path),
             "libraries": versions_of(LIBRARIES),
             "logprobs": "after penalties",

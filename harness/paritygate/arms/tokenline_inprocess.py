@@ -10,6 +10,7 @@ import numpy as np
 
 from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError, Capabilities
+from paritygate.arms.own_settings import own_settings
 from paritygate.arms.together import together
 from paritygate.case import Case
 from paritygate.stream import Stream
@@ -66,6 +67,11 @@ class TokenlineArm:
         self.options = options
         self.model = model
         self._model: Any = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its manifests will say of how it computes."""
+        return own_settings(self.options.backend, self.options.dtype, self.options.threads)
 
     def open(self) -> None:
         # Heavy: brings the array library. Only the process that hosts this arm pays for it.

@@ -57,6 +57,16 @@ class TransformersArm:
         self.model = model
         self._model: Any = None
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its manifests will say of how it computes."""
+        return {
+            "backend": "torch",
+            "device": "cpu",
+            "dtype": self.options.dtype,
+            "threads": self.options.threads,
+        }
+
     def open(self) -> None:
         if self._model is not None:
             return
@@ -77,10 +87,7 @@ class TransformersArm:
         self._torch, self._config, self._streamer = torch, GenerationConfig, TextStreamer
         self._manifest = {
             "engine": "transformers",
-            "backend": "torch",
-            "device": "cpu",
-            "dtype": self.options.dtype,
-            "threads": self.options.threads,
+            **self.settings,
             "weights_hash": weights_hash(path),
             "libraries": versions_of(LIBRARIES),
             "logprobs": "raw",

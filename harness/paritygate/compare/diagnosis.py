@@ -23,12 +23,23 @@ def end_of_sequence_pushed(reference: Stream, candidate: Stream) -> str:
 def tail_not_flushed(reference: Stream, candidate: Stream) -> str:
     """The tokens are all there and the text stops early: what the detokenizer held back was never sent."""
     ours, theirs = reference.text_bytes, candidate.text_bytes
-    if reference.token_ids != candidate.token_ids and None not in (reference.token_ids, candidate.token_ids):
+    if len(theirs) >= len(ours) or not ours.startswith(theirs):
         return ""
-    if len(theirs) < len(ours) and ours.startswith(theirs):
-        lost = ours[len(theirs) :].decode("utf-8", errors="replace")
+    lost = ours[len(theirs) :].decode("utf-8", errors="replace")
+    if None not in (reference.token_ids, candidate.token_ids):
+        if reference.token_ids != candidate.token_ids:
+            return ""
         return f"the last flush is missing: the tokens agree, but the text lacks its tail {lost!r}"
-    return ""
+    # Without ids a shorter text may be a shorter answer, unless both sides count as many tokens.
+    counts = [
+        side.usage.completion_tokens if side.usage is not None else None for side in (reference, candidate)
+    ]
+    if counts[0] is None or counts[0] != counts[1]:
+        return ""
+    return (
+        f"the last flush is missing: both count {counts[0]} tokens and the text agrees ({len(theirs)} bytes), but "
+        f"lacks its tail {lost!r}"
+    )
 
 
 def half_characters(reference: Stream, candidate: Stream) -> str:

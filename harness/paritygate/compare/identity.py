@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from paritygate.compare import diagnosis
 from paritygate.compare.comparison import Comparison, side_by_side, spelled, token_evidence
 from paritygate.compare.diff import diff
+from paritygate.compare.logprobs import largest_difference
 from paritygate.compare.narrowed import narrowed
 from paritygate.stream import Position, Stream
 from paritygate.verdict import Verdict
@@ -36,11 +39,22 @@ def _flat(manifest: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return flat
 
 
+def one_engine(reference: Stream, candidate: Stream) -> bool:
+    """Whether both manifests name one engine: then None is a value that it resolved, and otherwise nothing told."""
+    engines = [side.manifest.get("engine") for side in (reference, candidate)]
+    return engines[0] is not None and engines[0] == engines[1]
+
+
 def manifest_differences(reference: Stream, candidate: Stream, keys: tuple[str, ...]) -> dict[str, list[Any]]:
-    """Settings that both manifests name and that differ."""
+    """Settings that both manifests tell and that differ."""
     ours, theirs = _flat(reference.manifest, keys), _flat(candidate.manifest, keys)
+    valued = one_engine(reference, candidate)
     return {
-        name: [ours[name], theirs[name]] for name in ours if name in theirs and ours[name] != theirs[name]
+        name: [ours[name], theirs[name]]
+        for name in ours
+        if name in theirs
+        and ours[name] != theirs[name]
+        and (valued or None not in (ours[name], theirs[name]))
     }
 
 
@@ -48,8 +62,7 @@ def _resolved_by_one_engine(reference: Stream, candidate: Stream, differing: dic
     """Whether only what a request asks for differs, between two ways into the same engine: then no arm was set
     otherwise, and the engine's own transports read the request differently."""
     asked = all(key.partition(".")[0] in REQUESTED for key in differing)
-    engines = [side.manifest.get("engine") for side in (reference, candidate)]
-    return asked and engines[0] is not None and engines[0] == engines[1]
+    return asked and one_engine(reference, candidate)
 
 
 def first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:
@@ -148,12 +161,27 @@ def _ending(reference: Stream, candidate: Stream) -> tuple[Verdict, str, dict[st
 def _logprobs(reference: Stream, candidate: Stream) -> tuple[Verdict, str, dict[str, Any]] | None:
     pairs = zip(reference.positions or (), candidate.positions or (), strict=False)
     for index, (a, b) in enumerate(pairs):
-        if a.top != b.top or a.logprob != b.logprob:
-            headline = (
-                f"the same tokens, but other logprobs from token {index}: {b.logprob!r} where {a.logprob!r}"
+        if a.top == b.top and a.logprob == b.logprob:
+            continue
+        worst = largest_difference(
+            *(
+                msgspec.structs.replace(side, positions=(one,))
+                for side, one in ((reference, a), (candidate, b))
             )
-            return Verdict.DIVERGED, headline, {"index": index, "logprobs": [a.logprob, b.logprob]}
+        )
+        if a.logprob != b.logprob:
+            what = f"{b.logprob!r} where {a.logprob!r} is expected for {a.token!r}"
+        elif worst is not None and worst.distance:
+            what = f"{worst.logprobs[1]!r} where {worst.logprobs[0]!r} is expected for {worst.token!r}"
+        else:
+            what = f"the alternatives are {_named(b)} where {_named(a)} are expected"
+        headline = f"the same answer, but other logprobs from token {index}: {what}"
+        return Verdict.DIVERGED, headline, {"index": index, "logprobs": [a.logprob, b.logprob]}
     return None
+
+
+def _named(position: Position) -> str:
+    return ", ".join(repr(top.token) for top in position.top) or "none"
 
 
 def compare(
@@ -197,12 +225,12 @@ def compare(
     )
     if found is None and exact_logprobs:
         found = _logprobs(reference, candidate)
-    count = f"{len(candidate.token_ids)} tokens" if candidate.token_ids is not None else "text"
     unseen = narrowed(reference, candidate)
     if found is None:
-        headline = f"{count}, {len(candidate.text_bytes)} bytes: identical" + (
-            f" ({unseen})" if unseen else ""
-        )
+        headline = f"the text agrees ({len(candidate.text_bytes)} bytes)"
+        if reference.token_ids is not None and candidate.token_ids is not None:
+            headline = f"{len(candidate.token_ids)} tokens, {len(candidate.text_bytes)} bytes: identical"
+        headline += f" ({unseen})" if unseen else ""
         return Comparison(Verdict.IDENTICAL, headline, sides | ({"narrowed": unseen} if unseen else {}))
     verdict, headline, evidence = found
     causes = diagnosis.causes(reference, candidate)

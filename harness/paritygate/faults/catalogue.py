@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Literal
 
 import msgspec
-
-from paritygate.policy import PolicyError
-from paritygate.policy.reader import Reader
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,29 +65,3 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def says(self, *sentences: str) -> bool:
         """Whether one of the sentences names the planted cause."""
         return any(re.search(self.names, sentence) for sentence in sentences)
-
-
-def load_catalogue(root: Path, files: Iterable[str]) -> tuple[Fault, ...]:
-    """The faults of all files, in their order. Raises PolicyError naming file, line and key."""
-    faults: list[Fault] = []
-    for file in files:
-        path = root / file
-        try:
-            text = path.read_bytes().decode("utf-8")
-            document = tomllib.loads(text)
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise PolicyError(f"{file}: {error}") from error
-        reader = Reader(path, text, document)
-        for key in document:
-            if key != "fault":
-                raise reader.error((key,), "unknown key: a catalogue holds [[fault]] tables")
-        found: tuple[Fault, ...] = reader.take(("fault",), document.get("fault", []), tuple[Fault, ...])
-        known = {fault.id for fault in faults}
-        for index, fault in enumerate(found):
-            if fault.id in known:
-                raise reader.error(("fault", index), f"two faults are called {fault.id!r}")
-            known.add(fault.id)
-        faults += found
-    if not faults:
-        raise PolicyError("[faults] catalogue: there is no [[fault]] in it: nothing could be planted")
-    return tuple(faults)

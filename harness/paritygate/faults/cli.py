@@ -14,11 +14,12 @@ from rich.console import Console
 from paritygate import policy as policies
 from paritygate import revision
 from paritygate.command_line import Root, policy_at, refused
-from paritygate.faults.catalogue import Fault, load_catalogue
+from paritygate.faults.catalogue import Fault
 from paritygate.faults.markdown import markdown
 from paritygate.faults.matrix import document, fault_of, faults_of, trial_json, trials
 from paritygate.faults.trial import Trial
 from paritygate.machine import this_machine
+from paritygate.policy.catalogue import load_catalogue
 from paritygate.report.faults_page import faults_page
 from paritygate.verdict import Exit
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paritygate.faults.catalogue import load_catalogue
 from paritygate.faults.matrix import fault_of, trial_json, trials
 from paritygate.faults.sample import sample, turn
 from paritygate.faults.trial import Trial
+from paritygate.policy.catalogue import load_catalogue
 from paritygate.verdict import Check, Outcome, Verdict
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from types import TracebackType
 
 from paritygate.arms.base import Arm, ArmError
 from paritygate.arms.hosted import driven
+from paritygate.arms.plausible import plausible
 from paritygate.policy import Policy
 from paritygate.triage.budget import Allowance
 
@@ -27,7 +28,8 @@ class ArmPool:
         if self._closed:
             raise ArmError(f"arm {name} was not started: the run is over")
         spec = self._policy.arms[name]
-        arm = driven(name, spec.kind, spec.options, self._policy.checkpoint.location)
+        model = self._policy.checkpoint.location
+        arm = plausible(driven(name, spec.kind, spec.options, model), model)
         self._open[name] = arm
         arm.open()
         if self._closed:

@@ -14,7 +14,7 @@ from paritygate.case import Case
 from paritygate.compare.comparison import Comparison
 from paritygate.compare.context import read_tokens, too_short
 from paritygate.compare.identity import EXECUTION, SETTINGS, compare
-from paritygate.compare.logprobs import logprob_distance
+from paritygate.compare.logprobs import largest_difference
 from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.claims import every_arm
 from paritygate.gates.replies import REPEATS, check_of, could_not_run, unless_unsteady
@@ -49,10 +49,12 @@ def _found(case: Case, alone: Stream, beside: Stream, floor: float, limit: float
     if _rows_in_batch(beside) == 1:
         what = "the row was never in a batch with another: nothing was compared"
         return Comparison(Verdict.NOT_RUN, what, found.details)
-    distance = logprob_distance(alone, beside)
-    if distance is not None and distance > limit:
-        what = f"the same tokens, but a logprob is {distance:.3g} from what it is alone (the envelope is {limit:g})"
-        return Comparison(Verdict.DIVERGED, what, found.details | {"logprob_distance": distance})
+    apart = largest_difference(alone, beside)
+    distance = None if apart is None else apart.distance
+    if apart is not None and not apart.distance <= limit:
+        what = f"the same answer, but logprobs outside the envelope: {apart.outside(limit)}"
+        details = {"logprob_distance": distance, "worst": apart.to_json()}
+        return Comparison(Verdict.DIVERGED, what, found.details | details)
     told = "not told" if distance is None else f"{distance:.2g}"
     rows = _rows_in_batch(beside)
     beside_others = "beside the others" if rows is None else f"in a batch of {rows}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from paritygate.arms.base import Arm, ArmError
 from paritygate.compare.comparison import Comparison
 from paritygate.compare.context import too_short
 from paritygate.compare.identity import compare
-from paritygate.compare.logprobs import logprob_distance
+from paritygate.compare.logprobs import LogprobDifference, largest_difference
 from paritygate.compare.ties import reanchor
 from paritygate.compare.work import work_of
 from paritygate.gates.arm_pool import ArmPool, pool_of
@@ -75,6 +76,15 @@ def judge(arm: Arm, golden: Golden, policy: Policy) -> tuple[Comparison, Stream]
     return found, stream
 
 
+@dataclass(frozen=True)
+class _Measured:
+    """An answer that is its golden's, and where its logprobs lie farthest from it."""
+
+    golden: Golden
+    stream: Stream
+    apart: LogprobDifference
+
+
 class _Replay:
     """One claim on one arm: a check for every golden, and one for how near the logprobs are."""
 
@@ -98,7 +108,7 @@ class _Replay:
         self.triage = triage
 
     def checks(self, cases: tuple[str, ...], progress: Callable[[str], None]) -> Iterator[Check]:
-        distances: dict[str, float] = {}
+        measured: list[_Measured] = []
         streams: list[Stream] = []
         failures = 0
         for number, case in enumerate(cases, 1):
@@ -128,29 +138,29 @@ class _Replay:
                 continue
             failures = 0
             streams.append(stream)
-            distance = logprob_distance(golden.as_stream(), stream)
-            if distance is not None and found.verdict is Verdict.IDENTICAL:
-                distances[case] = distance
+            apart = largest_difference(golden.as_stream(), stream)
+            if apart is not None and found.verdict is Verdict.IDENTICAL:
+                measured.append(_Measured(golden, stream, apart))
             check = check_of(
                 GATE,
                 check_name,
                 found,
                 seconds=time.monotonic() - started,
                 passing=self.claim.passing,
-                logprob_distance=distance,
+                logprob_distance=None if apart is None else apart.distance,
                 min_margin=golden.min_margin,
                 counters=stream.counters,
                 manifests={self.name: stream.manifest},
             )
             if found.verdict in TRIAGED:
-                check = self.triage.of(check, self._divergence(golden, stream, found))
+                check = self.triage.of(check, self._divergence(golden, stream, found.details.get("index")))
             yield check
         if self.claim.envelope:
-            yield self._distance_check(distances, answered=bool(streams))
+            yield self._distance_check(measured, answered=bool(streams))
         if work := work_of(streams):
             yield check_of(GATE, f"{self.all_of_it}/work", work, seconds=0.0, passing=(Verdict.HELD,))
 
-    def _divergence(self, golden: Golden, stream: Stream, found: Comparison) -> Divergence:
+    def _divergence(self, golden: Golden, stream: Stream, index: int | None) -> Divergence:
         return Divergence(
             case=golden.case,
             arm=self.name,
@@ -159,32 +169,39 @@ class _Replay:
             witness=witness_of(self.policy, self.name, self.claim.arms),
             envelope=self.policy.envelopes.get(self.claim.envelope),
             floor=self.policy.goldens.margin_floor,
-            index=found.details.get("index"),
+            index=index,
             recorded=golden.provenance,
         )
 
-    def _distance_check(self, distances: dict[str, float], *, answered: bool) -> Check:
+    def _distance_check(self, measured: list[_Measured], *, answered: bool) -> Check:
         limit = self.policy.envelopes[self.claim.envelope].max_abs_logit
         name = f"{self.all_of_it}/logprobs"
-        if not distances:
+        if not measured:
             what = "no answer could be measured against a golden's logprobs"
             # An arm that gave no answer at all measured nothing: that is its setup's fault, said beside this.
             outcome = Outcome.FAIL if answered else Outcome.COULD_NOT_RUN
             return Check(GATE, name, outcome, Verdict.NOT_RUN, what)
-        case, largest = max(distances.items(), key=lambda item: item[1])
-        inside = largest <= limit
+        worst = max(measured, key=lambda one: one.apart.distance)
+        largest, case = worst.apart.distance, worst.golden.case.name
+        details = {
+            "largest": largest,
+            "limit": limit,
+            "by_case": {one.golden.case.name: one.apart.distance for one in measured},
+            "worst": {"case": case} | worst.apart.to_json(),
+        }
+        if largest <= limit:
+            headline = (
+                f"top logprobs lie within {largest:.2g} of the oracle's over {len(measured)} answers "
+                f"(largest in {case}; the envelope is {limit:g})"
+            )
+            return Check(GATE, name, Outcome.PASS, Verdict.WITHIN_ENVELOPE, headline, details)
+        outside = sum(not one.apart.distance <= limit for one in measured)
         headline = (
-            f"top logprobs lie within {largest:.2g} of the oracle's over {len(distances)} answers "
-            f"(largest in {case}; the envelope is {limit:g})"
+            f"the golden's tokens, but logprobs outside the envelope {self.claim.envelope!r} in {outside} of "
+            f"{len(measured)} answers; the worst is {case}: {worst.apart.outside(limit)}"
         )
-        return Check(
-            GATE,
-            name,
-            Outcome.PASS if inside else Outcome.FAIL,
-            Verdict.WITHIN_ENVELOPE if inside else Verdict.DIVERGED,
-            headline,
-            {"largest": largest, "limit": limit, "by_case": distances},
-        )
+        check = Check(GATE, name, Outcome.FAIL, Verdict.DIVERGED, headline, details)
+        return self.triage.of(check, self._divergence(worst.golden, worst.stream, worst.apart.index))
 
 
 def run(

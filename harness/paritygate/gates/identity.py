@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from paritygate.arms.base import Arm, ArmError
 from paritygate.case import Case
-from paritygate.compare.arrivals import spread_of
+from paritygate.compare.arrivals import PIECES, spread_of, tokens_of
 from paritygate.compare.comparison import Comparison
 from paritygate.compare.constraint import unmet
 from paritygate.compare.context import too_short
@@ -25,6 +27,10 @@ from paritygate.triage.triage import Triage
 from paritygate.verdict import Check, Outcome, Verdict
 
 GATE = "identity"
+# Where every answer of a claim is too short to show when its pieces arrive: by how much a longer one is asked for at
+# a time, and the most, which 0.15 s are enough for at 6800 tokens a second.
+LONGER = 4
+MOST_TOKENS = 1024
 
 
 @dataclass
@@ -101,19 +107,54 @@ def _judge(
     return triage.of(check, divergence)
 
 
-def _arrivals(claim: str, arm: str, cases: list[Case], answers: _Answers, arms: ArmPool) -> Check:
+def _arrivals(
+    claim: str, arm: str, cases: list[Case], answers: _Answers, arms: ArmPool, progress: Callable[[str], None]
+) -> Check:
     streams = [answers.streams[arm, case.name] for case in cases if (arm, case.name) in answers.streams]
-    name = f"identity/{claim}/{arm}/arrivals"
+    name, started = f"identity/{claim}/{arm}/arrivals", time.monotonic()
     errors = [answers.errors[arm, case.name] for case in cases if (arm, case.name) in answers.errors]
     if errors and not streams:
         return could_not_run(GATE, name, errors[0])
+    asked = {case.name: case for case in cases}
+    found = spread_of(streams)
+    if streams and found.verdict is Verdict.INCONCLUSIVE:
+        progress(f"identity: {arm} is asked for a longer answer, to see when its pieces arrive")
+        try:
+            with arms.use(arm) as driven:
+                case, stream = _longer(driven, asked, streams)
+        except ArmError as error:
+            # A prompt and that many tokens may be more than the engine holds: then nothing is known yet.
+            arms.drop(arm)
+            found = Comparison(
+                found.verdict, f"{found.headline} (asked for more: {error.what})", found.details
+            )
+            return check_of(GATE, name, found, seconds=time.monotonic() - started)
+        asked[case.name], streams = case, [*streams, stream]
     try:
-        with arms.use(arm) as asked:
-            found = _confirmed(asked, {case.name: case for case in cases}, streams)
+        with arms.use(arm) as driven:
+            found = _confirmed(driven, asked, streams)
     except ArmError as error:
         arms.drop(arm)
         return could_not_run(GATE, name, error)
-    return check_of(GATE, name, found, seconds=0.0, passing=(Verdict.HELD,))
+    return check_of(GATE, name, found, seconds=time.monotonic() - started, passing=(Verdict.HELD,))
+
+
+def _longer(arm: Arm, cases: dict[str, Case], streams: list[Stream]) -> tuple[Case, Stream]:
+    """The claim's longest answer, asked for with a higher and higher bound until it shows when its pieces arrive, or
+    ends before the bound. Raises ArmError."""
+    # One that its bound cut off goes on; one that ended by itself will end there again.
+    longest = max(streams, key=lambda one: (one.finish_reason == "length", tokens_of(one)))
+    case = cases[longest.case]
+    bound = max(case.max_tokens, PIECES)
+    while True:
+        bound = min(LONGER * bound, MOST_TOKENS)
+        more = msgspec.structs.replace(
+            case, name=f"{case.name}-asked-for-{bound}-tokens", max_tokens=bound, stop=(), constraint=None
+        )
+        stream = arm.generate(more)
+        told = spread_of([stream]).verdict is not Verdict.INCONCLUSIVE
+        if told or stream.finish_reason != "length" or bound >= MOST_TOKENS:
+            return more, stream
 
 
 def _confirmed(arm: Arm, cases: dict[str, Case], streams: list[Stream]) -> Comparison:
@@ -162,4 +203,4 @@ def run(
                     yield _judge(name, claim.arms[0], arm, case, collected[name], policy, pool, triage)
             for arm in claim.arms:
                 if policy.arms[arm].options.get("streamed"):
-                    yield _arrivals(name, arm, cases, collected[name], pool)
+                    yield _arrivals(name, arm, cases, collected[name], pool, progress)

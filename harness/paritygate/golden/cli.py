@@ -13,7 +13,7 @@ from rich.console import Console
 
 from paritygate import policy as policies
 from paritygate.case import Case
-from paritygate.command_line import Root, policy_at, refused
+from paritygate.command_line import BarOption, Root, at_a_desk, judged_by, policy_at, refused
 from paritygate.gates import golden as gate
 from paritygate.golden.layers import REFERENCE, layer_of
 from paritygate.golden.oracles import OracleError
@@ -21,7 +21,7 @@ from paritygate.golden.record import record
 from paritygate.golden.review import review, show_pending
 from paritygate.golden.store import Acceptance, GoldenError, NotWritten, Store
 from paritygate.golden.survey import Survey, labelled, survey
-from paritygate.policy import GoldenClaim, Policy
+from paritygate.policy import Claim, GoldenClaim, Policy
 from paritygate.triage.settings import TriagePolicy
 from paritygate.verdict import Check, Exit, Outcome, exit_code
 
@@ -37,10 +37,14 @@ Layer = Annotated[
 ]
 
 
-def _opened(root: Path) -> tuple[Policy, Store, tuple[Case, ...]]:
-    policy = policy_at(root)
+def _refuse_without_goldens(policy: Policy) -> None:
     if "goldens" not in policy.tables:
         raise refused(f"{policies.POLICY_FILE} has no [goldens] table: add one that names their directory")
+
+
+def _opened(root: Path) -> tuple[Policy, Store, tuple[Case, ...]]:
+    policy = policy_at(root)
+    _refuse_without_goldens(policy)
     return policy, Store(root / policy.goldens.directory), policy.golden_cases(root)
 
 
@@ -100,6 +104,7 @@ def record_command(
     root: Root = Path(),
 ) -> None:
     """Ask the oracles; what they agree on waits beside the accepted goldens. Takes minutes."""
+    at_a_desk("record a golden")
     policy, store, cases = _opened(root)
     chosen = _chosen(names, cases)
     path = checkpoint or root / policy.checkpoint.location
@@ -174,6 +179,7 @@ def _show_pending(store: Store, layer: str, name: str, floor: float) -> None:
 @app.command("review")
 def review_command(names: Names = None, layer: Layer = "", root: Root = Path()) -> None:
     """Decide on pending goldens one after the other: accept, reject, skip, quit."""
+    at_a_desk("accept or reject a golden")
     policy, store, _ = _opened(root)
     waiting = _waiting(store, names, layer)
     try:
@@ -196,6 +202,7 @@ def accept(
     root: Root = Path(),
 ) -> None:
     """Make pending goldens the accepted ones of their layer."""
+    at_a_desk("accept a golden")
     _, store, _ = _opened(root)
     acceptance = Acceptance(date=_today(), reason=reason)
     _each(_waiting(store, names, layer), "accepted", lambda one, name: store.accept(name, acceptance, one))
@@ -208,8 +215,27 @@ def reject(
     root: Root = Path(),
 ) -> None:
     """Remove pending goldens; what is accepted stays."""
+    at_a_desk("reject a golden")
     _, store, _ = _opened(root)
     _each(_waiting(store, names, layer), "rejected", lambda one, name: store.reject(name, one))
+
+
+def _asked_again(policy: Policy, cases: tuple[str, ...], arms: tuple[str, ...]) -> dict[str, Claim]:
+    """The golden claims as far as they are about these cases and arms (all of theirs where none is named). What is
+    named and no claim holds is replayed all the same, as a claim that everything is identical."""
+    held: dict[str, Claim] = {}
+    covered: set[tuple[str, str]] = set()
+    for name, claim in policy.claims.items():
+        if isinstance(claim, GoldenClaim):
+            own = tuple(case for case in cases if case in (claim.cases or cases))
+            on = tuple(arm for arm in claim.arms if arm in (arms or claim.arms))
+            covered |= {(arm, case) for arm in on for case in own}
+            if own and on:
+                held[name] = msgspec.structs.replace(claim, cases=own, arms=on)
+    for arm in arms:
+        if left := tuple(case for case in cases if (arm, case) not in covered):
+            held[f"replay of {arm}"] = GoldenClaim(arms=(arm,), cases=left)
+    return held
 
 
 @app.command()
@@ -219,23 +245,21 @@ def replay(
         list[str] | None, typer.Option(help="Arms; those of the golden claims unless given.")
     ] = None,
     root: Root = Path(),
+    bar: BarOption = "",
 ) -> None:
     """Ask arms what the goldens say, and compare."""
-    policy, _, cases = _opened(root)
-    chosen = tuple(case.name for case in _chosen(names, cases))
-    unknown = [name for name in arm or () if name not in policy.arms]
-    if unknown:
-        raise refused(f"no arm is named {unknown[0]!r}: there are {', '.join(policy.arms)}")
-    claims = {
-        name: msgspec.structs.replace(claim, cases=chosen, arms=tuple(arm or claim.arms))
-        for name, claim in policy.claims.items()
-        if isinstance(claim, GoldenClaim)
-    }
-    narrowed = msgspec.structs.replace(policy, claims=claims, triage=TriagePolicy(checks=0))
-    checks: list[Check] = []
-    for check in gate.run(narrowed, root, lambda line: None):
-        checks.append(check)
-        style = "green" if check.outcome is Outcome.PASS else "red"
-        console.print(f"[{style}]{check.verdict:15}[/] {check.name}: ", end="", highlight=False)
-        console.print(check.headline, markup=False, highlight=False)
+    with judged_by(root, bar) as (policy, _):
+        _refuse_without_goldens(policy)
+        chosen = tuple(case.name for case in _chosen(names, policy.golden_cases(root)))
+        unknown = [name for name in arm or () if name not in policy.arms]
+        if unknown:
+            raise refused(f"no arm is named {unknown[0]!r}: there are {', '.join(policy.arms)}")
+        claims = _asked_again(policy, chosen, tuple(arm or ()))
+        narrowed = msgspec.structs.replace(policy, claims=claims, triage=TriagePolicy(checks=0))
+        checks: list[Check] = []
+        for check in gate.run(narrowed, root, lambda line: None):
+            checks.append(check)
+            style = "green" if check.outcome is Outcome.PASS else "red"
+            console.print(f"[{style}]{check.verdict:15}[/] {check.name}: ", end="", highlight=False)
+            console.print(check.headline, markup=False, highlight=False)
     raise typer.Exit(exit_code(checks))

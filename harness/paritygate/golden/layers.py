@@ -25,7 +25,7 @@ def layer_of(key: str) -> str:
         return REFERENCE
     bare = key.removeprefix(f"{MACHINES}/")
     if not _KEY.fullmatch(bare) or bare.startswith("."):
-        raise GoldenError(f"{key!r} is no machine key: `paritygate golden status` shows this machine's")
+        raise GoldenError(f"{key!r} is no machine key: `golden status` shows this machine's")
     return f"{MACHINES}/{bare}"
 
 

@@ -81,11 +81,12 @@ def show_pending(console: Console, pending: Golden, accepted: Golden | None, flo
     ours, theirs = accepted.as_stream(), pending.as_stream()
     found = compare(ours, theirs, floor=floor)
     console.print(f"  answer    {found.headline}", markup=False, highlight=False)
-    if at := found.details.get("at"):
-        index = found.details["index"]
-        before = "".join(position.token for position in accepted.positions[:index])
+    if found.details.get("at"):
+        before = "".join(position.token for position in accepted.positions[: found.details.get("index", 0)])
+        if "index" not in found.details:
+            before = ours.text_bytes[: found.details["byte"]].decode("utf-8", errors="ignore")
         console.print(f"  after     {(asked + before)[-CONTEXT:]!r}", markup=False, highlight=False)
-        show_at(console, index, found.details["decided"], at)
+        show_at(console, found.details)
         show_diff(console, diff(ours, theirs))
     changed = changes(accepted, pending)
     console.print("  provenance (- accepted, + pending):" if changed else "  provenance is unchanged")

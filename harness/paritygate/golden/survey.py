@@ -105,9 +105,8 @@ def survey(policy: Policy, root: Path) -> Survey:
                 if name in cases and golden.case != cases[name]:
                     stale.append(label)
                 if golden.acceptance is None or not golden.acceptance.reason.strip():
-                    invalid.append(
-                        f"{label} was never accepted: `paritygate golden accept` says why it is right"
-                    )
+                    accept = policy.invocation.command("golden", "accept")
+                    invalid.append(f"{label} was never accepted: `{accept}` says why it is right")
                 if why := misfiled(golden, layer, policy):
                     invalid.append(f"{label} {why}")
     # A file in a folder that is no layer is read by nobody.

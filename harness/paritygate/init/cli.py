@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.prompt import Prompt
 
 from paritygate.arms.dialects import DialectName
-from paritygate.command_line import refused
+from paritygate.command_line import at_a_desk, refused
 from paritygate.init.draft import ENGINES, PROMPTS, draft
 from paritygate.policy import POLICY_FILE, PolicyError, load
 
@@ -43,6 +43,11 @@ def _answer(question: str, given: str | None, default: str | None, *, yes: bool,
     return told or ""
 
 
+def _refuse_dialect(told: str) -> None:
+    if told not in get_args(DialectName):
+        raise refused(f"no dialect {told!r}: there are {', '.join(get_args(DialectName))}")
+
+
 def _options(engine: str, given: dict[str, str | None], *, yes: bool) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name in ENGINES[engine].asks:
@@ -55,8 +60,8 @@ def _options(engine: str, given: dict[str, str | None], *, yes: bool) -> dict[st
             continue
         question, default = QUESTIONS[name]
         told = _answer(question, given[name], default, yes=yes, option=option)
-        if name == "dialect" and told not in get_args(DialectName):
-            raise refused(f"no dialect {told!r}: there are {', '.join(get_args(DialectName))}")
+        if name == "dialect":
+            _refuse_dialect(told)
         if told:
             options[name] = told
     return options
@@ -74,6 +79,17 @@ def _prompts(given: list[str] | None, *, yes: bool) -> list[str]:
         if not told.strip():
             return prompts or list(PROMPTS)
         prompts.append(told)
+
+
+def _refuse_unasked(engine: str, given: dict[str, str | None]) -> None:
+    """Refuse what the options alone show to be wrong, before anything is asked."""
+    if engine not in ENGINES:
+        raise refused(f"no engine {engine!r}: there are {', '.join(ENGINES)}")
+    for option, value in given.items():
+        if value is not None and option not in ENGINES[engine].asks:
+            raise refused(f"--{option.replace('_', '-')} says nothing about engine {engine!r}: leave it out")
+    if (dialect := given["dialect"]) is not None:
+        _refuse_dialect(dialect)
 
 
 def init_command(
@@ -94,16 +110,8 @@ def init_command(
     path = root / POLICY_FILE
     if path.exists():
         raise refused(f"{path} exists already: edit it, or choose another --root")
-    if engine is None and not yes:
-        for key, one in ENGINES.items():
-            console.print(f"  {key:14} {one.what}", markup=False, highlight=False)
-    chosen = _answer("Which engine?", engine, "url", yes=yes, option="--engine")
-    if chosen not in ENGINES:
-        raise refused(f"no engine {chosen!r}: there are {', '.join(ENGINES)}")
-    known = ENGINES[chosen]
-    where = ""
-    if known.model:
-        where = _answer(f"The model ({known.model})", model, None, yes=yes, option="--model")
+    if not yes:
+        at_a_desk("write a policy by asking", ", or answer with options and --yes")
     given = {
         "url": url,
         "command": command,
@@ -111,9 +119,17 @@ def init_command(
         "served_model": served_model,
         "api_key_env": api_key_env,
     }
-    for option, value in given.items():
-        if value is not None and option not in known.asks:
-            raise refused(f"--{option.replace('_', '-')} says nothing about engine {chosen!r}: leave it out")
+    if engine is not None:
+        _refuse_unasked(engine, given)
+    if engine is None and not yes:
+        for key, one in ENGINES.items():
+            console.print(f"  {key:14} {one.what}", markup=False, highlight=False)
+    chosen = _answer("Which engine?", engine, "url", yes=yes, option="--engine")
+    _refuse_unasked(chosen, given)
+    known = ENGINES[chosen]
+    where = ""
+    if known.model:
+        where = _answer(f"The model ({known.model})", model, None, yes=yes, option="--model")
     options = _options(chosen, given, yes=yes)
     called = name or Path(where).stem or options.get("served_model") or "model"
     text = draft(
@@ -134,4 +150,5 @@ def init_command(
     console.print(
         f"wrote {path}: {arms}, {len(policy.cases)} cases, 1 claim", highlight=False, soft_wrap=True
     )
-    console.print("next: paritygate verify --report out", highlight=False)
+    again = policy.invocation.command("verify", "--report", "out")
+    console.print(f"next: {again}", markup=False, highlight=False, soft_wrap=True)

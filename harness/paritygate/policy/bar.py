@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from paritygate.invocation import Invocation
 from paritygate.policy.load import load
 from paritygate.policy.policy import Policy
 from paritygate.policy.reader import PolicyError
@@ -57,7 +58,9 @@ def bar_of(root: Path, revision: str, head: Policy) -> Iterator[Bar]:
         edited = _edited(head, policy, root, base_root)
         yield Bar(
             revision=commit[:10],
-            policy=msgspec.structs.replace(policy, goldens=goldens),
+            policy=msgspec.structs.replace(
+                policy, goldens=goldens, invocation=Invocation(head.invocation.root, revision)
+            ),
             edited=edited,
         )
 

@@ -14,8 +14,17 @@ from paritygate.arms.registry import arm_class, make_arm
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, CaseError
 from paritygate.faults.settings import FaultsPolicy
+from paritygate.invocation import Invocation
+from paritygate.policy.catalogue import load_catalogue
 from paritygate.policy.claims import BatchClaim, Claim, GoldenClaim, HistoryClaim, IdentityClaim
-from paritygate.policy.needs import cases_by_field, described, envelope_of, lacking, named_cases
+from paritygate.policy.needs import (
+    cases_by_field,
+    described,
+    envelope_of,
+    lacking,
+    named_cases,
+    settings_apart,
+)
 from paritygate.policy.policy import (
     ArmPolicy,
     CheckpointPolicy,
@@ -119,6 +128,39 @@ def _check_needs(reader: Reader, policy: Policy, cases: dict[str, Case]) -> None
                 )
 
 
+def _check_alike(reader: Reader, policy: Policy) -> None:
+    """Refuse an identity between arms whose options alone make them compute in other ways."""
+    for name, claim in policy.claims.items():
+        if not isinstance(claim, IdentityClaim):
+            continue
+        first, *others = (
+            make_arm(arm, spec.kind, spec.options, policy.checkpoint.location)
+            for arm, spec in ((arm, policy.arms[arm]) for arm in claim.arms)
+        )
+        for other in others:
+            if differing := settings_apart(first, other):
+                what = (
+                    f"{first.name} and {other.name} can never be compared, {differing}: set them alike, or hold "
+                    "each to a `golden`, or both to an `envelope`"
+                )
+                raise reader.error(("claims", name, "arms"), what)
+
+
+def _check_faults(reader: Reader, policy: Policy, root: Path) -> None:
+    """Refuse faults that cannot be read, or whose gates cannot be run, before a gate is half through."""
+    if "faults" not in policy.tables:
+        return
+    try:
+        load_catalogue(root, policy.faults.catalogue)
+    except PolicyError as error:
+        raise reader.error(("faults", "catalogue"), str(error)) from error
+    judges = f"{policy.faults.target}/{POLICY_FILE}"
+    if not (root / judges).is_file():
+        raise reader.error(
+            ("faults", "target"), f"there is no {judges}: name the folder of one that judges copies"
+        )
+
+
 def load(root: Path) -> Policy:
     """The policy of the repository at `root`. Raises PolicyError naming line and key."""
     path = root / POLICY_FILE
@@ -153,6 +195,7 @@ def load(root: Path) -> Policy:
         waivers=reader.take(("waivers",), document.get("waivers", []), tuple[Waiver, ...]),
         reuse=reader.take(("reuse",), reader.table("reuse"), ReusePolicy),
         tables=frozenset(document),
+        invocation=Invocation(root=str(root)),
         triage=reader.take(("triage",), reader.table("triage"), TriagePolicy),
     )
     if "reuse" in document and not policy.reuse.sources:
@@ -174,4 +217,6 @@ def load(root: Path) -> Policy:
     _check_names(reader, policy, set(cases))
     _check_apart(reader, policy, tuple(case.name for case in recorded))
     _check_needs(reader, policy, cases)
+    _check_alike(reader, policy)
+    _check_faults(reader, policy, root)
     return policy

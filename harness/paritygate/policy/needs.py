@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from paritygate.arms.base import Capabilities
+from paritygate.arms.base import Arm, Capabilities
 from paritygate.policy.claims import (
     AbortClaim,
     BatchClaim,
@@ -114,3 +114,10 @@ def lacking(claim: Claim, given: Capabilities, drawn: Sequence[str] = ()) -> tup
     return next(
         ((GIVES[name], why) for name, why in needs_of(claim, drawn) if not getattr(given, name)), None
     )
+
+
+def settings_apart(one: Arm, other: Arm) -> str:
+    """The settings that the options of two arms alone make differ, "" for none; a kind that tells none may differ."""
+    ours, theirs = (getattr(arm, "settings", {}) for arm in (one, other))
+    differing = [name for name in ours if name in theirs and ours[name] != theirs[name]]
+    return ", ".join(f"{name} is {ours[name]!r} and {theirs[name]!r}" for name in differing)

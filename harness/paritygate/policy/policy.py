@@ -12,6 +12,7 @@ import msgspec
 from paritygate.bench.settings import BenchPolicy
 from paritygate.case import Case, load_cases
 from paritygate.faults.settings import FaultsPolicy
+from paritygate.invocation import Invocation
 from paritygate.policy.claims import Claim
 from paritygate.policy.table import Table
 from paritygate.structure.rules import StructurePolicy
@@ -103,6 +104,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     waivers: tuple[Waiver, ...]
     reuse: ReusePolicy
     tables: frozenset[str]  # the sections that the file has
+    invocation: Invocation = Invocation()  # for the commands that are printed about it
     triage: TriagePolicy = TriagePolicy()
 
     def golden_cases(self, root: Path) -> tuple[Case, ...]:

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from paritygate.command_line import Root, policy_at, refused
-from paritygate.golden.store import GoldenError, refuse_under_ci
+from paritygate.command_line import Root, at_a_desk, policy_at, refused
 from paritygate.structure import baseline
 from paritygate.structure.callgraph import CallGraph
 from paritygate.structure.gate import Source, check, evaluate
@@ -58,13 +57,13 @@ def freeze(
     reason: Annotated[str, typer.Option(help="Why they are let in.")] = "",
 ) -> None:
     """Write a rule's baseline: what is gone leaves it. What is new enters a baseline only with --grow --reason."""
+    at_a_desk("freeze violations")
     structure = policy_at(root).structure
     found = next((item for item in structure.rules if item.name == rule), None)
     if found is None or not found.baseline:
         why = "has no `baseline`" if found else "is not there"
         raise refused(f"structure rule {rule!r} {why}")
     try:
-        refuse_under_ci("freeze violations")
         tree = Tree.read(root, structure)
         path = root / found.baseline
         old = baseline.read(path.read_text(encoding="utf-8"), at=found.baseline) if path.exists() else None
@@ -77,7 +76,7 @@ def freeze(
             unfinished.replace(path)
         else:
             path.unlink(missing_ok=True)
-    except (GoldenError, baseline.BaselineError) as error:
+    except baseline.BaselineError as error:
         raise refused(str(error)) from None
     except (SourceError, OSError) as error:
         raise refused(str(error), Exit.COULD_NOT_RUN) from None

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.invocation import Invocation
 from paritygate.structure import baseline, importing, shapes, usage, written
 from paritygate.structure.callgraph import CallGraph
 from paritygate.structure.findings import Findings, Hit
@@ -100,7 +101,7 @@ def judge(rule: AnyRule, source: Source) -> Check:
         try:
             old = baseline.against(violations, lines_of(rule, source.tree), source.tree)
             violations, listed = old.new, old.listed
-            dead += _shrinks(rule, old.gone)
+            dead += _shrinks(rule, source.tree, old.gone)
         except baseline.BaselineError as error:
             unread = str(error)
             dead.append(unread)
@@ -155,18 +156,22 @@ def lines_of(rule: AnyRule, tree: Tree) -> list[baseline.Frozen]:
     text = tree.files.get(rule.baseline)
     if text is None:
         raise baseline.BaselineError(
-            f"baseline {rule.baseline} is not there: `paritygate structure freeze '{rule.name}'` makes it, "
+            f"baseline {rule.baseline} is not there: `{_freeze(rule, tree)}` makes it, "
             "or take `baseline` out of the rule"
         )
     return baseline.read(text, at=rule.baseline)
 
 
-def _shrinks(rule: AnyRule, gone: list[baseline.Frozen]) -> list[str]:
+def _freeze(rule: AnyRule, tree: Tree) -> str:
+    return Invocation(root=tree.at).command("structure", "freeze", rule.name)
+
+
+def _shrinks(rule: AnyRule, tree: Tree, gone: list[baseline.Frozen]) -> list[str]:
     if not gone:
         return []
     return [
         f"{_count(len(gone), 'frozen violation')} gone, first {gone[0].path}: {gone[0].what}; "
-        f"shrink it: `paritygate structure freeze '{rule.name}'`"
+        f"shrink it: `{_freeze(rule, tree)}`"
     ]
 
 

@@ -102,9 +102,12 @@ class Tree:
     What was found in a file is remembered, and shared with the trees in which another file is changed.
     """
 
-    def __init__(self, files: Mapping[str, str], roots: tuple[str, ...] = ("engine", "harness")) -> None:
+    def __init__(
+        self, files: Mapping[str, str], roots: tuple[str, ...] = ("engine", "harness"), at: str = "."
+    ) -> None:
         self.files = files
         self.roots = roots
+        self.at = at  # where it was read, for the commands that are printed about it
         self.modules: dict[str, Module] = {}
         for path, text in files.items():
             if path.endswith(".py"):
@@ -140,7 +143,7 @@ class Tree:
             text = _decoded(place.read_bytes())
             if text is not None:
                 files[path] = text
-        return cls(files, policy.roots)
+        return cls(files, policy.roots, str(root))
 
     def module_name(self, path: str) -> str:
         """The dotted name of a Python file: from its root folder, or from the top for files under none."""
@@ -163,7 +166,7 @@ class Tree:
         else:
             changed = text.replace(planted.find, planted.replace)
         if self._changed is not None:  # what is remembered allows for one changed file
-            return Tree({**self.files, planted.file: changed}, self.roots)
+            return Tree({**self.files, planted.file: changed}, self.roots, self.at)
         other = copy(self)
         other.files = {**self.files, planted.file: changed}
         other._changed, other._of_change = planted.file, {}

@@ -62,6 +62,14 @@ class Divergence:
         return self.reference.token_ids or ()
 
     @property
+    def same_answer(self) -> bool:
+        """Whether both sides told the same tokens and text, so that only what else they tell differs."""
+        if self.candidate is None or self.reference.token_ids is None:
+            return False
+        ours, theirs = ((side.token_ids, side.text) for side in (self.reference, self.candidate))
+        return ours == theirs
+
+    @property
     def greedy(self) -> bool:
         """Whether the most likely token is what each side says: nothing is drawn and nothing penalised."""
         return set(self.case.sampler.given()) <= {"temperature", "seed"} and not self.case.sampler.temperature

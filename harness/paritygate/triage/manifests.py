@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paritygate.compare.identity import EXECUTION, SETTINGS
+from paritygate.compare.identity import EXECUTION, SETTINGS, one_engine
 from paritygate.compare.reuse import partition_fault
 from paritygate.golden.golden import Provenance
 from paritygate.stream import Stream
 
 # Counters that say how the same forward was cut, and with how many neighbours it ran.
 PARTITION = ("prefill_pieces", "cached_tokens", "max_rows")
+
+SHOWN = 6  # names of settings that only one side tells, in a sentence; the evidence has them all
 
 
 def flattened(manifest: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -33,25 +35,46 @@ def _kind(name: str) -> str:
 
 
 def manifests(reference: Stream, candidate: Stream) -> dict[str, Any]:
-    """Every key that differs or that one side lacks: {name: {kind, reference, candidate}}, and a sentence."""
-    ours, theirs = flattened(reference.manifest), flattened(candidate.manifest)
+    """Every key that both sides tell and that differs, {name: {kind, reference, candidate}}; under `untold` the keys
+    that only one side tells, by the arm that does not; and a sentence."""
+    valued = one_engine(reference, candidate)
+    ours, theirs = (
+        {name: value for name, value in flattened(side.manifest).items() if valued or value is not None}
+        for side in (reference, candidate)
+    )
     silent = [stream.arm for stream, flat in ((reference, ours), (candidate, theirs)) if not flat]
     if silent:
-        return {"differing": {}, "sentence": f"settings: not compared, {' and '.join(silent)} tells none"}
+        told = f"settings: not compared, {' and '.join(silent)} tells none"
+        return {"differing": {}, "untold": {}, "sentence": told}
     greedy = ours.get("sampling.temperature") == theirs.get("sampling.temperature") == 0
+    # A row that draws nothing has a seed that means nothing.
+    shared = [name for name in ours if name in theirs and not (greedy and name == "sampling.seed")]
     differing = {
-        name: {"kind": _kind(name), "reference": ours.get(name), "candidate": theirs.get(name)}
-        for name in [*ours, *(name for name in theirs if name not in ours)]
-        if (name in ours) != (name in theirs) or ours.get(name) != theirs.get(name)
-        # A row that draws nothing has a seed that means nothing.
-        if not (greedy and name == "sampling.seed")
+        name: {"kind": _kind(name), "reference": ours[name], "candidate": theirs[name]}
+        for name in shared
+        if ours[name] != theirs[name]
     }
-    if not differing:
-        return {"differing": {}, "sentence": f"settings: all {len(ours)} are alike"}
-    named = ", ".join(
-        f"{name} ({told['reference']} / {told['candidate']})" for name, told in differing.items()
-    )
-    return {"differing": differing, "sentence": f"settings that differ: {named}"}
+    untold: dict[str, list[str]] = {}
+    for arm, knows, other in ((reference.arm, ours, theirs), (candidate.arm, theirs, ours)):
+        if lacking := [name for name in other if name not in knows]:
+            untold.setdefault(arm, []).extend(lacking)
+    if differing:
+        named = (f"{name} ({told['reference']} / {told['candidate']})" for name, told in differing.items())
+        sentence = f"settings that differ: {', '.join(named)}"
+    else:
+        sentence = (
+            f"settings: all {len(shared)} that both tell are alike"
+            if shared
+            else "settings: none is told by both"
+        )
+    for arm, names in untold.items():
+        sentence += f"; not told by {arm}: {_shortened(names)}"
+    return {"differing": differing, "untold": untold, "sentence": sentence}
+
+
+def _shortened(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 def recorded(provenance: Provenance, candidate: Stream) -> dict[str, Any]:

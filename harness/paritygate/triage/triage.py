@@ -136,9 +136,10 @@ class _Inquiry:
             if told.get(name)
         ]
         if not full:
+            again = self._policy.invocation.command("replay", self._check, "--triage")
             told["findings"].append(
                 f"the arms were not asked again: {self._policy.triage.checks} other divergence(s) of this run were "
-                f"looked into before; run `paritygate replay {self._check} --triage`, or raise [triage] checks"
+                f"looked into before; run `{again}`, or raise [triage] checks"
             )
         told["problems"] = self._problems
         told["seconds"] = round(self._budget.elapsed, 3)
@@ -213,6 +214,8 @@ class _Inquiry:
         return {"golden": recorded} if recorded else {}
 
     def _smallest(self) -> dict[str, Any]:
+        if self._found.same_answer:
+            return {"sentence": "smallest prompt: not searched, both sides say the same tokens"}
         names = spellings(self._found.reference, self._found.candidate)
         return smallest_prompt(self._found, self._use, self._budget, names)
 
