@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tokenline.cache import DenseCache, LayerCache, WindowCache
+from tokenline.cache import AttentionCache, DenseCache, WindowCache
 from tokenline.errors import CheckpointError
 from tokenline.models.config import Sizes
 from tokenline.ops.base import Ops
@@ -26,7 +26,7 @@ def layer_types(config: Mapping[str, Any], layers: int, default: Callable[[int],
 
 def attention_cache(
     ops: Ops, sizes: Sizes, kind: str = FULL, window: int | None = None
-) -> Callable[[], LayerCache]:
+) -> Callable[[], AttentionCache]:
     """Makes the cache of a layer of that kind; CheckpointError for a sliding one without a window."""
     if kind == FULL:
         return lambda: DenseCache(ops, sizes.key_value_heads, sizes.head)
