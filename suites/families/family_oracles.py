@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,13 +18,31 @@ MLX_LM_DIFFERS: dict[str, str] = {
     "gpt_oss": "The published configuration says that yarn's ramp begins and ends between dimensions (rope_scaling's "
     'truncate is false). mlx-lm does not read that key and rounds both ends to whole dimensions; with "truncate": true '
     "all three agree. transformers does as OpenAI's reference code, which never rounds them.",
+    "mamba2": "mlx-lm norms the gated output as one vector, whatever n_groups says. The published code (mamba_ssm's "
+    "RMSNormGated, with a group_size of d_ssm / ngroups) and transformers norm every group by itself; with one group "
+    "all agree.",
+}
+
+# Families of which transformers itself says something else than the published code: what was found, and what it is
+# told instead of the file so that it stands for the family. A test asserts that it is needed; mlx-lm then agrees.
+TRANSFORMERS_DIFFERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "nemotron_h": (
+        "transformers limits a step's length from below by time_step_min (0.001), a bound of the initialization. The "
+        "published code and mlx-lm limit it by time_step_limit, in the published configurations 0 to infinity.",
+        {"time_step_min": 0.0},
+    ),
 }
 
 
 class Transformers:
-    def __init__(self, checkpoint: Path) -> None:
+    """`changes` are keys of the configuration that it is to read otherwise than the file says."""
+
+    def __init__(self, checkpoint: Path, **changes: Any) -> None:
+        config = transformers.AutoConfig.from_pretrained(checkpoint)
+        for key, value in changes.items():
+            setattr(config, key, value)
         self._model = transformers.AutoModelForCausalLM.from_pretrained(
-            checkpoint, dtype=torch.float32, attn_implementation="eager"
+            checkpoint, config=config, dtype=torch.float32, attn_implementation="eager"
         ).eval()
 
     def logits(self, tokens: list[int]) -> np.ndarray:
@@ -43,7 +62,9 @@ class MlxLm:
 
 @functools.lru_cache(maxsize=2)
 def transformers_of(checkpoint: Path) -> Transformers:
-    return Transformers(checkpoint)
+    """As it stands for the family."""
+    _, changes = TRANSFORMERS_DIFFERS.get(checkpoint.parent.name, ("", {}))
+    return Transformers(checkpoint, **changes)
 
 
 @functools.lru_cache(maxsize=1)

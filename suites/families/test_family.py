@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from below import Below
-from family_oracles import MLX_LM_DIFFERS, mlx_lm_of, transformers_of
+from family_oracles import (
+    MLX_LM_DIFFERS,
+    TRANSFORMERS_DIFFERS,
+    Transformers,
+    mlx_lm_of,
+    transformers_of,
+)
 
 from tokenline.client import Model
 from tokenline.decode.prefill_plan import PrefillPlan
@@ -36,6 +42,13 @@ def test_the_oracles_agree(
         assert distance > ENVELOPE, f"mlx-lm agrees on {family} now: {MLX_LM_DIFFERS[family]}"
     else:
         assert distance < ENVELOPE
+
+
+def test_transformers_is_told_otherwise_only_where_it_must_be(
+    checkpoint: Path, family: str, tokens: list[int], transformers_logits: np.ndarray
+) -> None:
+    distance = apart(Transformers(checkpoint).logits(tokens), transformers_logits)
+    assert (distance > ENVELOPE) == (family in TRANSFORMERS_DIFFERS)
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 200])

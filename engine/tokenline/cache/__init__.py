@@ -3,7 +3,16 @@
 from tokenline.cache.base import AttentionCache, LayerCache
 from tokenline.cache.dense import DenseCache
 from tokenline.cache.latent import LatentCache
+from tokenline.cache.pair import PairCache
 from tokenline.cache.recurrent import RecurrentCache
 from tokenline.cache.window import WindowCache
 
-__all__ = ["AttentionCache", "DenseCache", "LatentCache", "LayerCache", "RecurrentCache", "WindowCache"]
+__all__ = [
+    "AttentionCache",
+    "DenseCache",
+    "LatentCache",
+    "LayerCache",
+    "PairCache",
+    "RecurrentCache",
+    "WindowCache",
+]

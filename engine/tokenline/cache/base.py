@@ -16,7 +16,10 @@ class LayerCache(Protocol):
     `trim` and `rewind` return False and change nothing when they cannot remove exactly n tokens.
     """
 
-    length: int  # tokens held by the longest row
+    @property
+    def length(self) -> int:
+        """Tokens held by the longest row."""
+        ...
 
     def extend(self, other: Self) -> None:
         """Append other's rows to this batch: one pad and one concatenation."""

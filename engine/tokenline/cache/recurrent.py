@@ -78,6 +78,9 @@ class RecurrentCache:
     def trim(self, count: int) -> bool:
         return self.rewind(count)
 
+    def can_rewind(self, count: int) -> bool:
+        return count == 0 or any(length == self.length - count for length, _ in self._before)
+
     def rewind(self, count: int) -> bool:
         if count == 0:
             return True

@@ -6,9 +6,14 @@ from collections.abc import Callable
 
 from tokenline.models.base import Model
 from tokenline.models.deepseek import deepseek_v3
+from tokenline.models.falcon_h1 import falcon_h1
 from tokenline.models.gpt_oss import gpt_oss
+from tokenline.models.granite_hybrid import granitemoehybrid
+from tokenline.models.lfm2 import lfm2
 from tokenline.models.llama import llama
+from tokenline.models.mamba import mamba2
 from tokenline.models.mixtral import mixtral
+from tokenline.models.nemotron_h import nemotron_h
 from tokenline.models.qwen import qwen2, qwen3, qwen3_moe
 
 _DENSE = {
@@ -22,7 +27,13 @@ _EXPERTS: dict[str, Callable[..., Model]] = {
     "mixtral": mixtral,
     "qwen3_moe": qwen3_moe,
 }
-_RECURRENT: dict[str, Callable[..., Model]] = {}
+_RECURRENT: dict[str, Callable[..., Model]] = {
+    "falcon_h1": falcon_h1,
+    "granitemoehybrid": granitemoehybrid,
+    "lfm2": lfm2,
+    "mamba2": mamba2,
+    "nemotron_h": nemotron_h,
+}
 
 FAMILIES: dict[str, Callable[..., Model]] = {**_DENSE, **_EXPERTS, **_RECURRENT}
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tokenline.cache import DenseCache, LayerCache, WindowCache
+from tokenline.cache import AttentionCache, DenseCache, WindowCache
 from tokenline.errors import CheckpointError
 from tokenline.models.config import Sizes
 from tokenline.ops.base import Ops
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
+_OLDER = {"attention": FULL, "mamba": LINEAR}  # what hybrids published before transformers 5 say
 
 
 def layer_types(config: Mapping[str, Any], layers: int, default: Callable[[int], str]) -> list[str]:
@@ -20,12 +21,12 @@ def layer_types(config: Mapping[str, Any], layers: int, default: Callable[[int],
         raise CheckpointError(
             f"layer_types names {len(told)} layers, the model has {layers}", "mend config.json"
         )
-    return list(told)
+    return [_OLDER.get(kind, kind) for kind in told]
 
 
 def attention_cache(
     ops: Ops, sizes: Sizes, kind: str = FULL, window: int | None = None
-) -> Callable[[], LayerCache]:
+) -> Callable[[], AttentionCache]:
     """Makes the cache of a layer of that kind; CheckpointError for a sliding one without a window."""
     if kind == FULL:
         return lambda: DenseCache(ops, sizes.key_value_heads, sizes.head)

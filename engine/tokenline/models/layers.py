@@ -103,7 +103,8 @@ class LayerNorm:
 class GatedMlp:
     """act(gate) * up, projected down; gate and up as one projection.
 
-    `fused` names a part of the checkpoint that holds gate and up in one matrix already.
+    `fused` names a part of the checkpoint that holds gate and up in one matrix already. `gate_scale` multiplies the
+    gate before it is activated.
     """
 
     def __init__(
@@ -117,12 +118,17 @@ class GatedMlp:
         bias: bool = False,
         activation: str = "silu",
         fused: str | None = None,
+        gate_up: tuple[str, str] = ("gate_proj", "up_proj"),
         down: str = "down_proj",
+        gate_scale: float = 1.0,
     ) -> None:
-        parts = [(f"{name}.gate_proj", inner), (f"{name}.up_proj", inner)]
+        parts = [(f"{name}.{part}", inner) for part in gate_up]
         if fused is not None:
             parts = [(f"{name}.{fused}", 2 * inner)]
         self._gated = gated(ops, activation)
+        self._scale = None
+        if gate_scale != 1.0:
+            self._scale = ops.array(np.repeat(np.asarray([gate_scale, 1.0], np.float32), inner))
         self._gate_up = Linear(ops, tensors, parts, width, bias=bias)
         self._down = Linear(ops, tensors, [(f"{name}.{down}", width)], inner, bias=bias)
 
@@ -131,7 +137,27 @@ class GatedMlp:
         return self._gate_up.nbytes + self._down.nbytes
 
     def __call__(self, x: Array, forward: Forward | None = None, cache: Any = None) -> Array:
-        return self._down(self._gated(self._gate_up(x)))
+        gate_up = self._gate_up(x)
+        return self._down(self._gated(gate_up if self._scale is None else gate_up * self._scale))
+
+
+class SquaredReluMlp:
+    """relu(up)², projected down; no gate."""
+
+    def __init__(
+        self, ops: Ops, tensors: Tensors, name: str, *, width: int, inner: int, bias: bool = False
+    ) -> None:
+        self._ops = ops
+        self._up = Linear(ops, tensors, [(f"{name}.up_proj", inner)], width, bias=bias)
+        self._down = Linear(ops, tensors, [(f"{name}.down_proj", width)], inner, bias=bias)
+
+    @property
+    def nbytes(self) -> int:
+        return self._up.nbytes + self._down.nbytes
+
+    def __call__(self, x: Array, forward: Forward | None = None, cache: Any = None) -> Array:
+        up = self._ops.above(self._up(x), 0.0, 0.0)
+        return self._down(up * up)
 
 
 def gated(ops: Ops, activation: str) -> Callable[[Array], Array]:

@@ -1,0 +1,101 @@
+"""Granite 4 (hybrid): Mamba 2 with attention in some layers, a shared MLP in each, and a multiplier at every joint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokenline.cache import RecurrentCache
+from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.models.attention import Attention
+from tokenline.models.attention_caches import LINEAR, attention_cache, layer_types
+from tokenline.models.config import Sizes, needed, require
+from tokenline.models.decoder import Decoder, Layer, pre_norm_layer
+from tokenline.models.head import Head, is_tied
+from tokenline.models.layers import Embedding, GatedMlp, RmsNorm, pre_norms
+from tokenline.models.mamba2 import GatedNorm, Mamba2, hybrid_sizes
+from tokenline.models.rope import RopeTable
+from tokenline.models.rope_scaling import rotation_of
+from tokenline.ops.base import Ops
+
+
+def granitemoehybrid(
+    ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None
+) -> Decoder:
+    require(
+        config,
+        "granitemoehybrid",
+        position_embedding_type=(None, "nope", "rope"),
+        hidden_act=("silu",),
+        num_local_experts=(0, None),
+    )
+    sizes = Sizes.of(config)
+    context = context_length or sizes.context_length
+    kinds = layer_types(config, sizes.layers, lambda index: LINEAR)
+    rope = None
+    if config.get("position_embedding_type") == "rope":
+        rope = RopeTable(ops, rotation_of(config, sizes.head, context), context)
+    states = hybrid_sizes(config, sizes.width) if LINEAR in kinds else None
+
+    def layer(index: int) -> Layer:
+        name = f"model.layers.{index}"
+        norms = pre_norms(ops, tensors, name, sizes.width, sizes.eps)
+        scale = float(config.get("residual_multiplier", 1.0))
+        mlp = GatedMlp(
+            ops,
+            tensors,
+            f"{name}.shared_mlp",
+            width=sizes.width,
+            inner=needed(config, "shared_intermediate_size"),
+            fused="input_linear",
+            down="output_linear",
+        )
+        if kinds[index] != LINEAR or states is None:
+            attention = Attention(
+                ops,
+                tensors,
+                f"{name}.self_attn",
+                sizes,
+                rope=rope,
+                bias=bool(config.get("attention_bias")),
+                scale=float(config.get("attention_multiplier", 1.0)),
+            )
+            return pre_norm_layer(
+                index, attention, mlp, norms, attention_cache(ops, sizes, kinds[index]), scale=scale
+            )
+        mamba = Mamba2(
+            ops,
+            tensors,
+            f"{name}.mamba",
+            states,
+            norm=GatedNorm(
+                ops, tensors, f"{name}.mamba.norm", inner=states.inner, groups=states.groups, eps=sizes.eps
+            ),
+            bias=bool(config.get("mamba_proj_bias")),
+            convolution_bias=bool(config.get("mamba_conv_bias", True)),
+        )
+        return pre_norm_layer(
+            index, mamba, mlp, norms, lambda: RecurrentCache(ops), mixer_name="mamba", scale=scale
+        )
+
+    embedding = Embedding(
+        ops,
+        tensors,
+        "model.embed_tokens",
+        sizes.vocabulary,
+        sizes.width,
+        scale=float(config.get("embedding_multiplier", 1.0)),
+    )
+    return Decoder(
+        embedding=embedding,
+        layers=[layer(index) for index in range(sizes.layers)],
+        norm=RmsNorm(ops, tensors, "model.norm", sizes.width, sizes.eps),
+        head=Head(
+            ops,
+            tensors,
+            embedding,
+            tied=is_tied(config, tensors),
+            scale=1.0 / float(config.get("logits_scaling", 1.0)),
+        ),
+        context_length=context,
+    )

@@ -1,0 +1,57 @@
+"""Mamba 2: a stack of state spaces, each after a norm; no attention, no MLP, no positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokenline.cache import RecurrentCache
+from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.models.config import needed, require
+from tokenline.models.decoder import Decoder, Layer, Residual
+from tokenline.models.head import Head, is_tied
+from tokenline.models.layers import Embedding, RmsNorm
+from tokenline.models.mamba2 import GatedNorm, Mamba2, StateSizes, step_limits
+from tokenline.ops.base import Ops
+
+# A state space has no longest text; an engine wants a number.
+CONTEXT = 2**20
+
+
+def mamba2(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None) -> Decoder:
+    """`norm_before_gate` in published configurations is not read: every one says true, every model gates first."""
+    require(config, "mamba2", hidden_act=("silu",), rms_norm=(True,))
+    sizes = StateSizes(
+        width=needed(config, "hidden_size"),
+        heads=needed(config, "num_heads"),
+        head=needed(config, "head_dim"),
+        groups=config.get("n_groups", 8),
+        state=config.get("state_size", 128),
+        taps=config.get("conv_kernel", 4),
+        limits=step_limits(config.get("time_step_limit")),
+    )
+    eps = config.get("layer_norm_epsilon", 1e-5)
+
+    def layer(index: int) -> Layer:
+        name = f"backbone.layers.{index}"
+        norm = GatedNorm(ops, tensors, f"{name}.mixer.norm", inner=sizes.inner, groups=sizes.groups, eps=eps)
+        mixer = Mamba2(
+            ops,
+            tensors,
+            f"{name}.mixer",
+            sizes,
+            norm=norm,
+            bias=bool(config.get("use_bias")),
+            convolution_bias=config.get("use_conv_bias", True),
+        )
+        before = RmsNorm(ops, tensors, f"{name}.norm", sizes.width, eps)
+        return Layer([Residual(f"layers.{index}.mamba", mixer, before=before)], lambda: RecurrentCache(ops))
+
+    embedding = Embedding(ops, tensors, "backbone.embeddings", needed(config, "vocab_size"), sizes.width)
+    return Decoder(
+        embedding=embedding,
+        layers=[layer(index) for index in range(needed(config, "num_hidden_layers"))],
+        norm=RmsNorm(ops, tensors, "backbone.norm_f", sizes.width, eps),
+        head=Head(ops, tensors, embedding, tied=is_tied(config, tensors)),
+        context_length=context_length or config.get("max_position_embeddings", CONTEXT),
+    )

@@ -1,0 +1,123 @@
+"""Nemotron-H: layers of one block each by a pattern: Mamba 2, attention without positions, an MLP of squared relu."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tokenline.cache import LayerCache, RecurrentCache
+from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.errors import CheckpointError
+from tokenline.models.attention import Attention
+from tokenline.models.attention_caches import FULL, LINEAR, attention_cache, layer_types
+from tokenline.models.config import Sizes, needed, require
+from tokenline.models.decoder import Block, Decoder, Layer, Residual
+from tokenline.models.head import Head, is_tied
+from tokenline.models.layers import Embedding, RmsNorm, SquaredReluMlp
+from tokenline.models.mamba2 import GatedNorm, Mamba2, StateSizes, step_limits
+from tokenline.ops.base import Ops
+
+MLP = "mlp"
+_PATTERN = {"M": LINEAR, "*": FULL, "-": MLP, "E": "moe"}
+# A block's name in taps.
+_NAMES = {LINEAR: "mamba", FULL: "attention", MLP: "mlp"}
+
+
+def nemotron_h(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None) -> Decoder:
+    require(
+        config, "nemotron_h", mlp_hidden_act=("relu2",), mamba_hidden_act=("silu",), sliding_window=(None,)
+    )
+    require(config, "nemotron_h", mamba_proj_bias=(bool(config.get("use_bias")),))
+    kinds = _kinds(config)
+    config = {**config, "num_hidden_layers": len(kinds)}
+    sizes = Sizes.of(
+        config, head=config.get("attention_head_dim"), eps=config.get("layer_norm_epsilon", 1e-5)
+    )
+    states = StateSizes(
+        width=sizes.width,
+        heads=needed(config, "mamba_num_heads"),
+        head=needed(config, "mamba_head_dim"),
+        groups=config.get("n_groups", 8),
+        state=config.get("ssm_state_size", 128),
+        taps=config.get("conv_kernel", 4),
+        limits=step_limits(config.get("time_step_limit")),
+    )
+
+    def residual(index: int) -> Residual:
+        name, kind = f"backbone.layers.{index}", kinds[index]
+        block: Block
+        if kind == LINEAR:
+            norm = GatedNorm(
+                ops, tensors, f"{name}.mixer.norm", inner=states.inner, groups=states.groups, eps=sizes.eps
+            )
+            block = Mamba2(
+                ops,
+                tensors,
+                f"{name}.mixer",
+                states,
+                norm=norm,
+                bias=bool(config.get("use_bias")),
+                convolution_bias=bool(config.get("use_conv_bias", True)),
+            )
+        elif kind == FULL:
+            bias = bool(config.get("attention_bias"))
+            block = Attention(ops, tensors, f"{name}.mixer", sizes, rope=None, bias=bias)
+        else:
+            block = SquaredReluMlp(
+                ops,
+                tensors,
+                f"{name}.mixer",
+                width=sizes.width,
+                inner=needed(config, "intermediate_size"),
+                bias=bool(config.get("mlp_bias")),
+            )
+        before = RmsNorm(ops, tensors, f"{name}.norm", sizes.width, sizes.eps)
+        return Residual(f"layers.{index}.{_NAMES[kind]}", block, before=before)
+
+    def cache(kind: str) -> Callable[[], LayerCache]:
+        return (lambda: RecurrentCache(ops)) if kind == LINEAR else attention_cache(ops, sizes, kind)
+
+    embedding = Embedding(ops, tensors, "backbone.embeddings", sizes.vocabulary, sizes.width)
+    return Decoder(
+        embedding=embedding,
+        layers=[
+            Layer([residual(index) for index in group], cache(kind)) for kind, group in _with_memory(kinds)
+        ],
+        norm=RmsNorm(ops, tensors, "backbone.norm_f", sizes.width, sizes.eps),
+        head=Head(ops, tensors, embedding, tied=is_tied(config, tensors)),
+        context_length=context_length or sizes.context_length,
+    )
+
+
+def _kinds(config: Mapping[str, Any]) -> list[str]:
+    pattern = config.get("hybrid_override_pattern")
+    told = config.get("layers_block_type") or config.get("layer_types")
+    if told is None:
+        if not pattern or set(pattern) - set(_PATTERN):
+            raise CheckpointError(
+                f"the pattern of layers {pattern!r} is none", f"it is made of {' '.join(_PATTERN)}"
+            )
+        told = [_PATTERN[sign] for sign in pattern]
+    kinds = layer_types({"layer_types": told}, len(told), lambda index: LINEAR)
+    for kind in kinds:
+        require({"layers_block_type": kind}, "nemotron_h", layers_block_type=tuple(_NAMES))
+    return kinds
+
+
+def _with_memory(kinds: list[str]) -> list[tuple[str, list[int]]]:
+    """Blocks in groups that share a cache: one that remembers and the MLPs after it (and before the first)."""
+    groups: list[tuple[str, list[int]]] = []
+    waiting: list[int] = []
+    for index, kind in enumerate(kinds):
+        if kind != MLP:
+            groups.append((kind, [*waiting, index]))
+            waiting = []
+        elif groups:
+            groups[-1][1].append(index)
+        else:
+            waiting.append(index)
+    if waiting:
+        raise CheckpointError(
+            "no layer remembers anything", "a model of MLPs alone is none; mend config.json"
+        )
+    return groups
