@@ -19,7 +19,7 @@ from tokenline.engine import Engine
 from tokenline.errors import BackendError, CheckpointError, RequestError
 from tokenline.generation import Generation
 from tokenline.models import FAMILIES
-from tokenline.ops import open_ops
+from tokenline.ops import Precision, open_ops
 from tokenline.prompt_cache import PromptCache
 from tokenline.request import LoopDetection, Request, Sampling, validate
 from tokenline.result import manifest_of, result_of
@@ -30,6 +30,8 @@ from tokenline.text.tool_format import conversation
 from tokenline.worker import Worker
 
 DEFAULT_CACHE_BYTES = 1 << 30
+# What of the manifest a cached state depends on.
+NAMESPACE = ("weights_hash", "template_hash", "weight_bits", "weight_group", "kv_bits")
 # A row that is given no bound ends at the context's end, and says so.
 UNBOUNDED = 1 << 62
 
@@ -77,15 +79,21 @@ class Model:
         parallel: int = 4,
         context_length: int | None = None,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
+        kv_bits: int | None = None,
+        weight_bits: int | None = None,
+        weight_group: int = 64,
     ) -> None:
         if parallel < 1:
             raise BackendError(f"{parallel} rows at once cannot run", "use 1 or more")
         if cache_bytes < 0:
             raise BackendError(f"a prompt cache of {cache_bytes} bytes is impossible", "use 0 (off) or more")
+        precision = Precision(weight_bits=weight_bits, weight_group=weight_group, kv_bits=kv_bits)
         self._worker = Worker("tokenline")
         try:
             self._worker.call(
-                lambda: self._load(model, backend, dtype, threads, parallel, context_length, cache_bytes)
+                lambda: self._load(
+                    model, backend, dtype, threads, precision, parallel, context_length, cache_bytes
+                )
             ).result()
         except BaseException:
             self._worker.close(lambda: None)
@@ -99,12 +107,13 @@ class Model:
         backend: str,
         dtype: str,
         threads: int | None,
+        precision: Precision,
         parallel: int,
         context_length: int | None,
         cache_bytes: int,
     ) -> None:
         checkpoint = open_checkpoint(model, FAMILIES)
-        self._ops = open_ops(backend, dtype, threads)
+        self._ops = open_ops(backend, dtype, threads, precision)
         limit = checkpoint.config.get("max_position_embeddings")
         if context_length is not None and not 1 < context_length <= (limit or context_length):
             raise CheckpointError(
@@ -121,6 +130,7 @@ class Model:
                 f"such as {unused[0]}",
                 "its config.json names the wrong family",
             )
+        network.new_caches()  # refuses what it cannot hold now and not at the first request
         self.name = checkpoint.name
         self.tokenizer = checkpoint.text.tokenizer
         self.chat_template = checkpoint.text.template
@@ -133,7 +143,7 @@ class Model:
         self.manifest = manifest_of(checkpoint, self._ops, pipelined)
         self.manifest["weight_bytes"] = network.weight_bytes
         self._prompt_cache = PromptCache(cache_bytes)
-        namespace = f"{self.manifest['weights_hash']}:{self.manifest['template_hash']}"
+        namespace = ":".join(str(self.manifest[part]) for part in NAMESPACE)
         self._engine = Engine(self._ops, network, self._prompt_cache, namespace, pipelined=pipelined)
         self._scheduler = Scheduler(self._engine, parallel)
 
@@ -281,7 +291,8 @@ def load(model: str, **options: Any) -> Model:
     """Open MODEL (a Hugging Face directory, a .gguf file or an alias) and return it ready to generate.
 
     Options: backend ("auto", "torch", "mlx"), dtype ("auto", "float32", "bfloat16", "float16", "quantized"), threads,
-    parallel (rows at once), context_length (tokens), cache_bytes (prompt cache). CheckpointError or BackendError, with
-    the mend, where that fails.
+    parallel (rows at once), context_length (tokens), cache_bytes (prompt cache), kv_bits (4 or 8: attention caches),
+    weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128). CheckpointError or BackendError,
+    with the mend, where that fails.
     """
     return Model(model, **options)

@@ -56,6 +56,11 @@ def trained(tiny: Tiny, tokenizer: Tokenizer, documents: list[str], steps: int) 
     }
     config = AutoConfig.for_model(tiny.model_type, **{**shared, **tiny.config})
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    with torch.no_grad():
+        for name, value in [*model.named_parameters(), *model.named_buffers()]:
+            for ending, deviation in tiny.noise.items():
+                if name.endswith(ending):
+                    value.normal_(0.0, deviation)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=tiny.rate, weight_decay=0.01, betas=(0.9, 0.95))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, tiny.rate, total_steps=steps, pct_start=0.1)
@@ -108,11 +113,13 @@ def write(tiny: Tiny, model: PreTrainedModel, tokenizer: Tokenizer, directory: P
     tied = bool(model.config.get_text_config().tie_word_embeddings)
     # The names and layouts of the published checkpoints (experts one by one), not those in memory.
     stored = revert_weight_conversion(model, model.state_dict())
-    weights = {
-        name: value.detach().to(torch.float16).contiguous()
-        for name, value in stored.items()
-        if not (tied and name == "lm_head.weight")
-    }
+    weights: dict[str, torch.Tensor] = {}
+    for name, value in stored.items():
+        if tied and name == "lm_head.weight":
+            continue
+        as_is = {name: value.detach().to(torch.float16)}
+        weights |= tiny.packed(name, value.detach()) or as_is
+    weights = {name: value.contiguous() for name, value in weights.items()}
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
 
 

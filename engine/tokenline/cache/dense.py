@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from tokenline.cache.quantized import QuantizedStorage
 from tokenline.ops.base import Array, Ops
 
 # Buffers grow in steps of this many tokens. Their layout is a function of the length alone, so that a batch that was
@@ -19,7 +20,8 @@ def capacity(length: int) -> int:
 
 
 class DenseCache:
-    """Buffers [B, H, capacity, size], one for each of `sizes`, filled to `length`.
+    """Buffers [B, H, capacity, size], one for each of `sizes`, filled to `length`; what stands for them in fewer bits
+    where `ops.precision.kv_bits` says so.
 
     Row b's first `padding[b]` tokens are padding. Token i lies at `i - base_of(length)`: a subclass that forgets old
     tokens says from which on they are kept, and from which on they are seen.
@@ -28,7 +30,9 @@ class DenseCache:
     def __init__(self, ops: Ops, heads: int, *sizes: int) -> None:
         self._ops = ops
         self._heads = heads
-        self._sizes = sizes if len(sizes) > 1 else sizes * 2
+        self._sizes = self._entries(sizes)
+        bits = ops.precision.kv_bits
+        self._storage = None if bits is None else QuantizedStorage(ops, self._sizes, bits)
         self.length = 0
         self.padding = [0]
         self._buffers: list[Array] = []
@@ -36,6 +40,11 @@ class DenseCache:
         self._kept = (
             0  # the first token whose state is there: a batch may have been made of rows that kept less
         )
+
+    @staticmethod
+    def _entries(sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """One size is that of keys and of values."""
+        return sizes if len(sizes) > 1 else sizes * 2
 
     @property
     def kind(self) -> object:
@@ -61,27 +70,30 @@ class DenseCache:
         start, stop = self.length, self.length + arrays[0].shape[2]
         base, first = self.base_of(start), self.seen_from(start)
         self.length = stop
+        storage = self._storage
+        stored = arrays if storage is None else storage.stored(arrays)
         if not self._buffers:
-            self._buffers = self._empty(arrays[0].shape[0], capacity(stop - base))
+            self._buffers = self._empty(stored, capacity(stop - base))
             self._base = base
         else:
             self._lay_out(start, base, stop)
-        for buffer, array in zip(self._buffers, arrays, strict=True):
+        for buffer, array in zip(self._buffers, stored, strict=True):
             buffer[:, :, start - base : stop - base] = array
         seen = [buffer[:, :, first - base : stop - base] for buffer in self._buffers]
         if self.base_of(stop) != base:
             self._lay_out(stop, self.base_of(stop), stop)
-        return seen
+        return seen if storage is None else storage.seen(seen)
 
-    def _empty(self, rows: int, tokens: int) -> list[Array]:
-        return [self._ops.zeros((rows, self._heads, tokens, size)) for size in self._sizes]
+    def _empty(self, arrays: Sequence[Array], tokens: int) -> list[Array]:
+        """Buffers for so many tokens of such arrays."""
+        return [self._ops.zeros((*each.shape[:2], tokens, each.shape[3]), like=each) for each in arrays]
 
     def _lay_out(self, filled: int, base: int, length: int) -> None:
         """Have room for the tokens from `base` to `length`, of which those before `filled` are there."""
         if self._base == base and self._buffers[0].shape[2] == capacity(length - base):
             return
         start = max(base, self._base)
-        grown = self._empty(self.rows, capacity(length - base))
+        grown = self._empty(self._buffers, capacity(length - base))
         for new, old in zip(grown, self._buffers, strict=True):
             new[:, :, start - base : filled - base] = old[:, :, start - self._base : filled - self._base]
             self._ops.counters.bytes_copied += new.nbytes // new.shape[2] * (filled - start)
@@ -131,10 +143,7 @@ class DenseCache:
         if shift == 0 and base == new_base and buffers[0].shape[2] == capacity(length - new_base):
             return list(buffers)
         start = max(new_base - shift, base)
-        moved = [
-            self._ops.zeros((b.shape[0], self._heads, capacity(length - new_base), size))
-            for b, size in zip(buffers, self._sizes, strict=True)
-        ]
+        moved = self._empty(buffers, capacity(length - new_base))
         for new, old in zip(moved, buffers, strict=True):
             new[:, :, start + shift - new_base : length - new_base] = old[
                 :, :, start - base : self.length - base

@@ -13,7 +13,10 @@ class LatentCache(DenseCache):
 
     def __init__(self, ops: Ops, size: int) -> None:
         super().__init__(ops, 1, size)
-        self._sizes = (size,)
+
+    @staticmethod
+    def _entries(sizes: tuple[int, ...]) -> tuple[int, ...]:
+        return sizes
 
     def _made(self) -> Self:
         return type(self)(self._ops, self._sizes[0])

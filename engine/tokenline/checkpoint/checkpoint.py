@@ -39,6 +39,10 @@ class Tensors:
         """Say that the matrix is known and not needed (a tied head that is stored all the same)."""
         self._taken.add(name)
 
+    def leave_under(self, prefix: str) -> None:
+        """`leave` for all whose names begin so."""
+        self._taken.update(name for name in self._names if name.startswith(prefix))
+
     def unused(self) -> list[str]:
         return sorted(self._names - self._taken)
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import mmap
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.checkpoint.mlx_quantized import mlx_quantized
 from tokenline.errors import CheckpointError
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64}
+_CODES = {"U8": np.uint8, "U32": np.uint32}  # packed weights, which only their reader can make numbers of
 _MAX_HEADER = 100_000_000  # the format's own limit
 
 
@@ -76,18 +79,22 @@ class SafetensorsFile:
         return list(self._entries)
 
     def read(self, name: str) -> np.ndarray:
-        """float32 of the stored shape."""
+        """Of the stored shape: numbers as float32, codes as they are."""
         dtype, shape, start, stop = self._entries[name]
-        if dtype not in _DTYPES:
+        stored = (_DTYPES | _CODES).get(dtype)
+        if stored is None:
             raise CheckpointError(
-                f"{name} in {self._path.name} is stored as {dtype}", f"supported: {', '.join(_DTYPES)}"
+                f"{name} in {self._path.name} is stored as {dtype}",
+                f"supported: {', '.join(_DTYPES | _CODES)}",
             )
         count = int(np.prod(shape))
-        if count * np.dtype(_DTYPES[dtype]).itemsize != stop - start:
+        if count * np.dtype(stored).itemsize != stop - start:
             raise CheckpointError(f"{name} in {self._path.name} does not fill its bytes", "fetch it again")
-        values = np.frombuffer(self._map, _DTYPES[dtype], count=count, offset=self._start + start)
+        values = np.frombuffer(self._map, stored, count=count, offset=self._start + start)
         if dtype == "BF16":
             return (values.astype(np.uint32) << 16).view(np.float32).reshape(shape)
+        if dtype in _CODES:
+            return values.reshape(shape)
         return values.astype(np.float32).reshape(shape)
 
 
@@ -104,10 +111,15 @@ def weight_files(directory: Path) -> list[Path]:
     return [directory / _SINGLE]
 
 
-def tensors(directory: Path) -> Tensors:
+def tensors(directory: Path, config: Mapping[str, Any]) -> Tensors:
     """The matrices of every shard; buffers that a config determines (rotary inverse frequencies) are left out."""
     where: dict[str, SafetensorsFile] = {}
     for path in weight_files(directory):
         file = SafetensorsFile(path)
         where.update({name: file for name in file.names() if not name.endswith("rotary_emb.inv_freq")})
-    return Tensors(where, lambda name: where[name].read(name))
+
+    def read(name: str) -> np.ndarray:
+        return where[name].read(name)
+
+    quantization = config.get("quantization")
+    return Tensors(where, read) if quantization is None else mlx_quantized(set(where), read, quantization)

@@ -49,7 +49,7 @@ def _open_directory(path: Path, families: Iterable[str]) -> Checkpoint:
         name=path.resolve().name,
         family=family,
         config=config,
-        tensors=hugging_face.tensors(path),
+        tensors=hugging_face.tensors(path, config),
         text=hf_text_parts(path),
         weights_hash=_hash(hugging_face.weight_files(path)),
     )

@@ -69,6 +69,16 @@ class ModelOptions:
         int | None, _option("--cache-bytes", help="Bound of the prompt cache.", panel=ENGINE, min=0)
     ] = None
 
+    kv_bits: Annotated[
+        int | None, _option("--kv-bits", help="4 or 8: attention caches in so many bits.", panel=ENGINE)
+    ] = None
+    weight_bits: Annotated[
+        int | None, _option("--weight-bits", help="4 or 8: quantizes dense weights.", panel=ENGINE)
+    ] = None
+    weight_group: Annotated[
+        int | None, _option("--weight-group", help="32, 64 or 128 weights to a scale.", panel=ENGINE)
+    ] = None
+
     def load(self, *, parallel: int = 1) -> Model:
         import tokenline  # here: `tokenline --help` needs no engine
 
@@ -76,6 +86,9 @@ class ModelOptions:
             "threads": self.threads,
             "context_length": self.context_length,
             "cache_bytes": self.cache_bytes,
+            "kv_bits": self.kv_bits,
+            "weight_bits": self.weight_bits,
+            "weight_group": self.weight_group,
         }
         return tokenline.load(
             self.model,

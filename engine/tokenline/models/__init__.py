@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tokenline.models.base import Model
+from tokenline.models.deepseek import deepseek_v3
 from tokenline.models.falcon_h1 import falcon_h1
+from tokenline.models.gpt_oss import gpt_oss
 from tokenline.models.granite_hybrid import granitemoehybrid
 from tokenline.models.lfm2 import lfm2
 from tokenline.models.llama import llama
 from tokenline.models.mamba import mamba2
+from tokenline.models.mixtral import mixtral
 from tokenline.models.nemotron_h import nemotron_h
-from tokenline.models.qwen import qwen2, qwen3
+from tokenline.models.qwen import qwen2, qwen3, qwen3_moe
 
 _DENSE = {
     "llama": llama,
     "qwen2": qwen2,
     "qwen3": qwen3,
 }
-_EXPERTS: dict[str, Callable[..., Model]] = {}
+_EXPERTS: dict[str, Callable[..., Model]] = {
+    "deepseek_v3": deepseek_v3,
+    "gpt_oss": gpt_oss,
+    "mixtral": mixtral,
+    "qwen3_moe": qwen3_moe,
+}
 _RECURRENT: dict[str, Callable[..., Model]] = {
     "falcon_h1": falcon_h1,
     "granitemoehybrid": granitemoehybrid,

@@ -44,11 +44,12 @@ class Sizes:
         return made
 
 
-def needed(config: Mapping[str, Any], key: str) -> Any:
-    """The value; CheckpointError where the configuration lacks it."""
-    if key not in config:
-        raise CheckpointError(f"the configuration lacks {key!r}", "give a complete config.json")
-    return config[key]
+def needed(config: Mapping[str, Any], key: str, *others: str) -> Any:
+    """The value, by the first of its names that is there; CheckpointError where the configuration lacks it."""
+    for name in (key, *others):
+        if name in config:
+            return config[name]
+    raise CheckpointError(f"the configuration lacks {key!r}", "give a complete config.json")
 
 
 def require(config: Mapping[str, Any], family: str, **supported: Sequence[Any]) -> None:

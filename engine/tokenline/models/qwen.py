@@ -1,19 +1,23 @@
-"""Qwen 2 (biases on q, k and v) and Qwen 3 (a norm over every head of q and k instead); upper layers may slide."""
+"""Qwen 2 (biases on q, k and v) and Qwen 3 (a norm over every head of q and k instead), also with mixtures of experts;
+upper layers may slide."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.models.attention import Attention
 from tokenline.models.attention_caches import FULL, SLIDING, attention_cache, layer_types
 from tokenline.models.config import Sizes, needed, require
-from tokenline.models.decoder import Decoder, Layer, pre_norm_layer
+from tokenline.models.decoder import Block, Decoder, Layer, pre_norm_layer
+from tokenline.models.expert_layouts import expert_matrices
+from tokenline.models.experts import Experts, MixtureOfExperts
 from tokenline.models.head import Head, is_tied
 from tokenline.models.layers import Embedding, GatedMlp, RmsNorm, pre_norms
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rotation_of
+from tokenline.models.routing import Router, softmax_then_choose
 from tokenline.ops.base import Ops
 
 
@@ -26,6 +30,26 @@ def qwen3(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length:
     return _qwen(ops, config, tensors, context_length, family="qwen3", bias=bias, norms=True)
 
 
+def qwen3_moe(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None) -> Decoder:
+    count = needed(config, "num_experts", "num_local_experts")  # the latter in transformers 5
+    chosen = needed(config, "num_experts_per_tok")
+    width, inner = needed(config, "hidden_size"), needed(config, "moe_intermediate_size")
+    dense, every = config.get("mlp_only_layers") or [], config.get("decoder_sparse_step", 1)
+
+    def mixture(name: str, index: int) -> Block | None:
+        if index in dense or (index + 1) % every:
+            return None
+        choice = softmax_then_choose(ops, chosen, normalize=bool(config.get("norm_topk_prob")))
+        router = Router(ops, tensors, f"{name}.gate", width=width, experts=count, choice=choice)
+        experts = Experts(ops, expert_matrices(tensors, name, count, width, inner), ops.swiglu)
+        return MixtureOfExperts(router, experts, chosen=chosen)
+
+    bias = bool(config.get("attention_bias"))
+    return _qwen(
+        ops, config, tensors, context_length, family="qwen3_moe", bias=bias, norms=True, mixture=mixture
+    )
+
+
 def _qwen(
     ops: Ops,
     config: Mapping[str, Any],
@@ -35,6 +59,7 @@ def _qwen(
     family: str,
     bias: bool,
     norms: bool,
+    mixture: Callable[[str, int], Block | None] = lambda name, index: None,
 ) -> Decoder:
     sizes = Sizes.of(config)
     require(config, family, hidden_act=("silu",))
@@ -58,7 +83,9 @@ def _qwen(
             out_bias=bias and norms,
             norm=(lambda norm, width: RmsNorm(ops, tensors, norm, width, sizes.eps)) if norms else None,
         )
-        mlp = GatedMlp(ops, tensors, f"{name}.mlp", width=sizes.width, inner=inner)
+        mlp = mixture(f"{name}.mlp", index) or GatedMlp(
+            ops, tensors, f"{name}.mlp", width=sizes.width, inner=inner
+        )
         cache = attention_cache(ops, sizes, kinds[index], config.get("sliding_window"))
         return pre_norm_layer(
             index, attention, mlp, pre_norms(ops, tensors, name, sizes.width, sizes.eps), cache

@@ -68,7 +68,8 @@ def _llama3(asked: _Asked) -> Rotation:
     return Rotation(((1 - blend) / asked.factor + blend) * frequencies)
 
 
-def _yarn_magnitude(factor: float, weight: float = 1.0) -> float:
+def yarn_magnitude(factor: float, weight: float = 1.0) -> float:
+    """How much attention is sharpened for a context stretched by so much."""
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
@@ -91,9 +92,9 @@ def _yarn(asked: _Asked) -> Rotation:
     magnitude = scaling.get("attention_factor")
     if magnitude is None:
         over, under = scaling.get("mscale"), scaling.get("mscale_all_dim")
-        magnitude = _yarn_magnitude(asked.factor)
+        magnitude = yarn_magnitude(asked.factor)
         if over and under:
-            magnitude = _yarn_magnitude(asked.factor, over) / _yarn_magnitude(asked.factor, under)
+            magnitude = yarn_magnitude(asked.factor, over) / yarn_magnitude(asked.factor, under)
     return Rotation(blended, float(magnitude))
 
 

@@ -7,8 +7,9 @@ import platform
 
 from tokenline.errors import BackendError
 from tokenline.ops.base import Array, Ops, Weight, WorkCounters
+from tokenline.ops.precision import Precision
 
-__all__ = ["BACKENDS", "DTYPES", "Array", "Ops", "Weight", "WorkCounters", "open_ops"]
+__all__ = ["BACKENDS", "DTYPES", "Array", "Ops", "Precision", "Weight", "WorkCounters", "open_ops"]
 
 BACKENDS = ("torch", "mlx")
 DTYPES = ("auto", "float32", "bfloat16", "float16", "quantized")
@@ -27,7 +28,12 @@ def _automatic_backend() -> str:
     raise BackendError("neither torch nor mlx is installed", "pip install 'paritygate[engine,torch]'")
 
 
-def open_ops(backend: str = "auto", dtype: str = "auto", threads: int | None = None) -> Ops:
+def open_ops(
+    backend: str = "auto",
+    dtype: str = "auto",
+    threads: int | None = None,
+    precision: Precision | None = None,
+) -> Ops:
     """The backend's surface. dtype "auto" is float32 on a CPU and bfloat16 on an accelerator.
 
     Errors: BackendError for an unknown or missing backend, an unknown dtype, or fewer than one thread.
@@ -48,7 +54,7 @@ def open_ops(backend: str = "auto", dtype: str = "auto", threads: int | None = N
     if backend == "torch":
         from tokenline.ops.torch import TorchOps
 
-        return TorchOps(dtype, threads)
+        return TorchOps(dtype, threads, precision)
     from tokenline.ops.mlx import MlxOps
 
-    return MlxOps(dtype, threads)
+    return MlxOps(dtype, threads, precision)

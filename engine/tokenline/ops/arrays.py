@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenline.ops.precision import Precision
+
 
 @dataclass(frozen=True)
 class QuantizedArray:
     """A matrix in groups of codes: `value = code * scale + bias`.
 
-    codes uint8 [N, K], one code a byte, below 2**bits; scales and biases float32 [N, K / group_size].
+    codes uint8 [N, K], one code a byte, below 2**bits; scales and biases float32 [N, K / group_size]. Several matrices
+    of one shape may be stacked along axes before these.
     """
 
     codes: np.ndarray
@@ -27,11 +30,10 @@ class QuantizedArray:
 
     def dequantize(self) -> np.ndarray:
         """float32 [N, K]."""
-        rows, width = self.codes.shape
-        groups = self.codes.reshape(rows, -1, self.group_size).astype(np.float32)
-        groups *= self.scales[:, :, None]
-        groups += self.biases[:, :, None]
-        return groups.reshape(rows, width)
+        groups = self.codes.reshape(*self.scales.shape, self.group_size).astype(np.float32)
+        groups *= self.scales[..., None]
+        groups += self.biases[..., None]
+        return groups.reshape(self.codes.shape)
 
 
 HostArray = np.ndarray | QuantizedArray
@@ -63,3 +65,29 @@ def stack_rows(arrays: list[HostArray]) -> HostArray:
             quantized[0].group_size,
         )
     return np.concatenate([dense(array) for array in arrays])
+
+
+def quantized(matrix: np.ndarray, bits: int, group_size: int) -> QuantizedArray:
+    """A float matrix [N, K] in groups along its rows, by the rule of MLX's affine quantization."""
+    rows, width = matrix.shape
+    highest = np.float32((1 << bits) - 1)
+    groups = np.asarray(matrix, np.float32).reshape(rows, width // group_size, group_size)
+    low, high = groups.min(-1), groups.max(-1)
+    # The edge farther from zero is met exactly, and zero is one of the values.
+    from_low = np.abs(low) > np.abs(high)
+    scale = np.maximum((high - low) / highest, np.float32(1e-7))
+    scale, edge = np.where(from_low, scale, -scale), np.where(from_low, low, high)
+    steps = np.rint(edge / scale)
+    meets = steps != 0
+    scale = np.where(meets, edge / np.where(meets, steps, 1), scale)
+    bias = np.where(meets, edge, np.float32(0))
+    codes = np.clip(np.rint((groups - bias[..., None]) / scale[..., None]), 0, highest)
+    return QuantizedArray(codes.astype(np.uint8).reshape(rows, width), scale, bias, bits, group_size)
+
+
+def coded(array: HostArray, precision: Precision) -> HostArray:
+    """A dense matrix in the bits that are asked for, where its rows are whole groups."""
+    bits, group = precision.weight_bits, precision.weight_group
+    if bits is None or isinstance(array, QuantizedArray) or array.shape[-1] % group:
+        return array
+    return quantized(array, bits, group)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tokenline.ops.arrays import HostArray
+from tokenline.ops.precision import Precision
 
 Array = Any  # torch.Tensor or mlx.core.array
 Weight = Any  # what `Ops.weight` returned: a dense array or a backend's packed one
@@ -34,6 +35,7 @@ class Ops(Protocol):
     name: str
     device: str
     dtype: str
+    precision: Precision
     threads: int
     blas: str
     counters: WorkCounters
@@ -67,6 +69,10 @@ class Ops(Protocol):
         """An embedding's matrix as `linear` takes it: the table itself where the kernels read both alike."""
         ...
 
+    def expert_weights(self, values: Sequence[HostArray]) -> Weight:
+        """One matrix [M, K] for each expert, as `expert_linear` takes them."""
+        ...
+
     def weight_bytes(self, weight: Weight) -> int: ...
 
     def free_unused(self) -> None:
@@ -76,6 +82,10 @@ class Ops(Protocol):
     # network
     def linear(self, x: Array, weight: Weight, bias: Array | None = None) -> Array:
         """x [..., K] by weight [N, K] -> [..., N]."""
+        ...
+
+    def expert_linear(self, x: Array, weights: Weight, experts: Array, bias: Array | None = None) -> Array:
+        """Each row by the matrix of its expert: x [N, 1 or C, K], experts int [N, C], bias [E, M] -> [N, C, M]."""
         ...
 
     def embedding(self, ids: Array, weight: Weight) -> Array:
@@ -134,7 +144,10 @@ class Ops(Protocol):
         """[B, H, T, D] -> [B, T, H * D]."""
         ...
 
-    def zeros(self, shape: Sequence[int]) -> Array: ...
+    def zeros(self, shape: Sequence[int], *, like: Array | None = None) -> Array:
+        """In `dtype`, or in that of another array."""
+        ...
+
     def copy(self, x: Array) -> Array:
         """A copy that shares nothing with x; its bytes are counted."""
         ...
@@ -144,6 +157,16 @@ class Ops(Protocol):
         ...
 
     def concat(self, arrays: Sequence[Array], axis: int) -> Array: ...
+
+    # a few bits for a number
+    def quantize(self, x: Array, bits: int, group_size: int) -> tuple[Array, Array, Array]:
+        """x [..., K] in groups along the last axis -> codes (packed as the backend likes), scales and biases
+        [..., K / group_size] in x's dtype, so that x is nearly code * scale + bias; MLX's affine quantization."""
+        ...
+
+    def dequantize(self, codes: Array, scales: Array, biases: Array, bits: int, group_size: int) -> Array:
+        """[..., K] in the dtype of the scales."""
+        ...
 
     # sampling, float32 [rows, V]
     def to_float32(self, x: Array) -> Array: ...

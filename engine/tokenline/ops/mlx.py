@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tokenline.ops.arrays import HostArray, QuantizedArray, dense
+from tokenline.ops.arrays import HostArray, QuantizedArray, coded, dense, stack_rows
 from tokenline.ops.base import BLOCK, WorkCounters
 from tokenline.ops.blas import load_blas
+from tokenline.ops.precision import Precision
 from tokenline.ops.scored_attention import scored_attention
 
 _BLAS = load_blas()  # must come before mlx.core, which binds cblas symbols as it loads
@@ -21,9 +22,9 @@ _DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16
 
 
 class PackedWeight:
-    """Groups of codes in MLX's affine layout, for quantized_matmul."""
+    """Groups of codes in MLX's affine layout, for quantized_matmul; of several experts below one another, [E, M, …]."""
 
-    def __init__(self, value: QuantizedArray, dtype: Any) -> None:
+    def __init__(self, value: QuantizedArray, dtype: Any, experts: int | None = None) -> None:
         self.bits, self.group_size = value.bits, value.group_size
         per_word = 32 // value.bits
         rows, width = value.shape
@@ -32,6 +33,11 @@ class PackedWeight:
         self.words = mx.array(np.bitwise_or.reduce(codes << shifts, axis=-1))
         self.scales = mx.array(value.scales).astype(dtype)
         self.biases = mx.array(value.biases).astype(dtype)
+        if experts is not None:
+            parts = (self.words, self.scales, self.biases)
+            self.words, self.scales, self.biases = (
+                part.reshape(experts, -1, part.shape[-1]) for part in parts
+            )
 
     @property
     def nbytes(self) -> int:
@@ -58,7 +64,8 @@ class MlxOps:
 
     name = "mlx"
 
-    def __init__(self, dtype: str, threads: int | None) -> None:
+    def __init__(self, dtype: str, threads: int | None, precision: Precision | None = None) -> None:
+        self.precision = precision or Precision()
         self.device = "gpu" if mx.default_device() == mx.Device(mx.gpu) else "cpu"
         if dtype == "auto":
             dtype = "float32" if self.device == "cpu" else "bfloat16"
@@ -93,6 +100,7 @@ class MlxOps:
         return self.tied(self.table(value))
 
     def table(self, value: HostArray) -> mx.array | PackedWeight:
+        value = coded(value, self.precision)
         if self._packs and isinstance(value, QuantizedArray):
             return PackedWeight(value, self._dtype)
         array = mx.array(dense(value)).astype(self._dtype)
@@ -103,6 +111,16 @@ class MlxOps:
         if self.device == "cpu" and isinstance(table, mx.array):
             return ColumnWeight(table)
         return table
+
+    def expert_weights(self, values: Sequence[HostArray]) -> mx.array | PackedWeight:
+        values = [coded(value, self.precision) for value in values]
+        if self._packs and isinstance(together := stack_rows(values), QuantizedArray):
+            return PackedWeight(together, self._dtype, experts=len(values))
+        # The CPU's gather_mm takes float32 alone.
+        dtype = mx.float32 if self.device == "cpu" else self._dtype
+        stacked = mx.stack([mx.array(dense(value)).astype(dtype) for value in values])
+        mx.eval(stacked)
+        return stacked
 
     def weight_bytes(self, weight: Weight) -> int:
         return weight.nbytes
@@ -126,6 +144,26 @@ class MlxOps:
         else:
             y = x @ weight.T
         return y if bias is None else y + bias
+
+    def expert_linear(
+        self, x: mx.array, weights: mx.array | PackedWeight, experts: mx.array, bias: mx.array | None = None
+    ) -> mx.array:
+        rows = x[:, :, None]
+        if isinstance(weights, PackedWeight):
+            y = mx.gather_qmm(
+                rows,
+                weights.words,
+                weights.scales,
+                weights.biases,
+                rhs_indices=experts,
+                transpose=True,
+                group_size=weights.group_size,
+                bits=weights.bits,
+            )
+        else:
+            y = mx.gather_mm(rows.astype(weights.dtype), weights.swapaxes(-1, -2), rhs_indices=experts)
+        y = y[:, :, 0].astype(x.dtype)
+        return y if bias is None else y + bias[experts]
 
     def embedding(self, ids: mx.array, weight: mx.array | PackedWeight) -> mx.array:
         if isinstance(weight, PackedWeight):
@@ -197,8 +235,8 @@ class MlxOps:
         rows, _, tokens, _ = x.shape
         return x.transpose(0, 2, 1, 3).reshape(rows, tokens, -1)
 
-    def zeros(self, shape: Sequence[int]) -> mx.array:
-        return mx.zeros(tuple(shape), dtype=self._dtype)
+    def zeros(self, shape: Sequence[int], *, like: mx.array | None = None) -> mx.array:
+        return mx.zeros(tuple(shape), dtype=self._dtype if like is None else like.dtype)
 
     def copy(self, x: mx.array) -> mx.array:
         self.counters.bytes_copied += x.nbytes
@@ -211,6 +249,15 @@ class MlxOps:
 
     def concat(self, arrays: Sequence[mx.array], axis: int) -> mx.array:
         return mx.concatenate(list(arrays), axis=axis)
+
+    def quantize(self, x: mx.array, bits: int, group_size: int) -> tuple[mx.array, mx.array, mx.array]:
+        codes, scales, biases = mx.quantize(x, group_size=group_size, bits=bits)
+        return codes, scales, biases
+
+    def dequantize(
+        self, codes: mx.array, scales: mx.array, biases: mx.array, bits: int, group_size: int
+    ) -> mx.array:
+        return mx.dequantize(codes, scales, biases, group_size=group_size, bits=bits)
 
     def to_float32(self, x: mx.array) -> mx.array:
         return x.astype(mx.float32)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tokenline.ops.arrays import HostArray, QuantizedArray, dense
+from tokenline.ops import torch_groups
+from tokenline.ops.arrays import HostArray, QuantizedArray, coded, dense
 from tokenline.ops.base import BLOCK, WorkCounters
+from tokenline.ops.precision import Precision
 from tokenline.ops.scored_attention import scored_attention
+from tokenline.ops.torch_experts import expert_linear
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -36,6 +39,11 @@ class Int4Weight:
         return self.packed.nbytes + self.scales_and_zeros.nbytes
 
 
+def has_int4_kernel(value: HostArray) -> TypeGuard[QuantizedArray]:
+    """The kernel computes sixteen rows at once."""
+    return isinstance(value, QuantizedArray) and value.bits == 4 and value.shape[0] % 16 == 0
+
+
 class PackedWeight:
     """A dense matrix in oneDNN's blocked layout, which inference reads faster than rows: on an AVX-512 core 1.4
     times for one token, 2 to 3 times for a prefill piece (docs/decisions). `torch.compile` packs the same way."""
@@ -45,12 +53,16 @@ class PackedWeight:
         self.packed = torch.ops.mkldnn._reorder_linear_weight(matrix)
 
 
+Weight = Tensor | Int4Weight | PackedWeight
+
+
 class TorchOps:
     """torch on "cpu" or "cuda". Eager: every call is computed, or queued on the CUDA stream, as it is made."""
 
     name = "torch"
 
-    def __init__(self, dtype: str, threads: int | None) -> None:
+    def __init__(self, dtype: str, threads: int | None, precision: Precision | None = None) -> None:
+        self.precision = precision or Precision()
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         if dtype == "auto":
             dtype = "float32" if self.device == "cpu" else "bfloat16"
@@ -87,15 +99,15 @@ class TorchOps:
     def submit(self, *arrays: Tensor) -> None:
         """Nothing to do: eager kernels were queued (CUDA) or have run (CPU) when they were called."""
 
-    def weight(self, value: HostArray) -> Tensor | Int4Weight | PackedWeight:
-        if self._quantized and self.device == "cpu" and isinstance(value, QuantizedArray) and value.bits == 4:
+    def weight(self, value: HostArray) -> Weight:
+        value = coded(value, self.precision)
+        if self._quantized and self.device == "cpu" and has_int4_kernel(value):
             return Int4Weight(value)
         return self._product_form(self.table(value))
 
     def table(self, value: HostArray) -> Tensor:
-        return torch.from_numpy(np.require(dense(value), requirements=["C", "W"])).to(
-            self.device, self._dtype
-        )
+        matrix = dense(coded(value, self.precision))
+        return torch.from_numpy(np.require(matrix, requirements=["C", "W"])).to(self.device, self._dtype)
 
     def tied(self, table: Tensor) -> Tensor | PackedWeight:
         return self._product_form(table)
@@ -103,16 +115,17 @@ class TorchOps:
     def _product_form(self, matrix: Tensor) -> Tensor | PackedWeight:
         return PackedWeight(matrix) if self._packs_dense else matrix
 
-    def weight_bytes(self, weight: Tensor | Int4Weight | PackedWeight) -> int:
-        return weight.nbytes
+    def expert_weights(self, values: Sequence[HostArray]) -> list[Weight]:
+        return [self.weight(value) for value in values]
+
+    def weight_bytes(self, weight: Weight | list[Weight]) -> int:
+        return sum(each.nbytes for each in weight) if isinstance(weight, list) else weight.nbytes
 
     def free_unused(self) -> None:
         if self.device == "cuda":
             torch.cuda.empty_cache()
 
-    def linear(
-        self, x: Tensor, weight: Tensor | Int4Weight | PackedWeight, bias: Tensor | None = None
-    ) -> Tensor:
+    def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         if isinstance(weight, PackedWeight):
             return torch.ops.mkldnn._linear_pointwise(x, weight.packed, bias, "none", [], "")
         if isinstance(weight, Int4Weight):
@@ -123,6 +136,11 @@ class TorchOps:
             y = y.view(*x.shape[:-1], weight.rows)
             return y if bias is None else y + bias
         return F.linear(x, weight, bias)
+
+    def expert_linear(
+        self, x: Tensor, weights: list[Weight], experts: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
+        return expert_linear(self, x, weights, experts, bias)
 
     def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
         return F.embedding(ids, weight)
@@ -191,8 +209,9 @@ class TorchOps:
     def merge_heads(self, x: Tensor) -> Tensor:
         return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1)
 
-    def zeros(self, shape: Sequence[int]) -> Tensor:
-        return torch.zeros(tuple(shape), dtype=self._dtype, device=self.device)
+    def zeros(self, shape: Sequence[int], *, like: Tensor | None = None) -> Tensor:
+        dtype = self._dtype if like is None else like.dtype
+        return torch.zeros(tuple(shape), dtype=dtype, device=self.device)
 
     def copy(self, x: Tensor) -> Tensor:
         self.counters.bytes_copied += x.nbytes
@@ -203,6 +222,12 @@ class TorchOps:
 
     def concat(self, arrays: Sequence[Tensor], axis: int) -> Tensor:
         return torch.cat(list(arrays), dim=axis)
+
+    def quantize(self, x: Tensor, bits: int, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
+        return torch_groups.quantize(x, bits, group_size)
+
+    def dequantize(self, codes: Tensor, scales: Tensor, biases: Tensor, bits: int, group_size: int) -> Tensor:
+        return torch_groups.dequantize(codes, scales, biases, bits, group_size)
 
     def to_float32(self, x: Tensor) -> Tensor:
         return x.float()

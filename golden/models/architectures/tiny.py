@@ -2,12 +2,17 @@
 
 `config` is given to transformers' configuration class of that `model_type`. `published` are keys that go into
 config.json besides, as published configurations write them and as engines other than transformers 5 read them.
+`noise` is the standard deviation of what starts near zero and would stay there, by the end of its name. `packed` turns
+a weight into what the published checkpoints store of it, by its name; an empty answer leaves it as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 
 @dataclass(frozen=True)
@@ -15,6 +20,8 @@ class Tiny:
     model_type: str
     config: dict[str, Any]
     published: dict[str, Any] = field(default_factory=dict)
+    noise: dict[str, float] = field(default_factory=dict)
+    packed: Callable[[str, torch.Tensor], dict[str, torch.Tensor]] = lambda name, value: {}
     steps: int = 300
     rate: float = 4e-3
     sequence: int = 256

@@ -1,0 +1,45 @@
+"""How checkpoints store the matrices of experts: one by one, or stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+
+from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.ops.arrays import HostArray, map_rows, stack_rows
+
+GATED = ("gate_proj", "up_proj", "down_proj")
+
+
+def expert_matrices(
+    tensors: Tensors, name: str, count: int, width: int, inner: int, parts: Sequence[str] = GATED
+) -> tuple[list[HostArray], list[HostArray]]:
+    """For each expert of the MLP `name` its gate above its up projection [2 * inner, width], and its down projection
+    [width, inner].
+
+    Layouts: `experts.E.gate_proj` (published checkpoints; `parts` are its names there), `experts.gate_up_proj`
+    (transformers 5 in memory) and `switch_mlp.gate_proj` (mlx-lm).
+    """
+    gate, up, down = parts
+    if f"{name}.experts.gate_up_proj" in tensors:
+        return (
+            _apart(tensors.take(f"{name}.experts.gate_up_proj", (count, 2 * inner, width))),
+            _apart(tensors.take(f"{name}.experts.down_proj", (count, width, inner))),
+        )
+    if f"{name}.switch_mlp.gate_proj.weight" in tensors:
+        gates, ups = (
+            _apart(tensors.take(f"{name}.switch_mlp.{part}.weight", (count, inner, width)))
+            for part in GATED[:2]
+        )
+        downs = _apart(tensors.take(f"{name}.switch_mlp.{GATED[2]}.weight", (count, width, inner)))
+        return [stack_rows(list(pair)) for pair in zip(gates, ups, strict=True)], downs
+    one_by_one = [f"{name}.experts.{expert}" for expert in range(count)]
+    gate_up = [
+        stack_rows([tensors.take(f"{expert}.{part}.weight", (inner, width)) for part in (gate, up)])
+        for expert in one_by_one
+    ]
+    return gate_up, [tensors.take(f"{expert}.{down}.weight", (width, inner)) for expert in one_by_one]
+
+
+def _apart(stacked: HostArray) -> list[HostArray]:
+    return [map_rows(stacked, itemgetter(expert)) for expert in range(stacked.shape[0])]
