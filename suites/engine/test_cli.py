@@ -97,6 +97,27 @@ def test_options_mean_what_they_mean_in_python(
     assert result["manifest"]["sampling"]["temperature"] == params.get("temperature", 0.0)
 
 
+def test_fewer_bits_are_what_they_are_in_python(
+    tokenline: Any, model: list[str], tiny_checkpoint: Path
+) -> None:
+    with Model(str(tiny_checkpoint), backend="torch", threads=1, weight_bits=4, weight_group=32) as few:
+        expected = few.generate(PROMPT, max_tokens=20, logprobs=1)
+    bits = ["--weight-bits", "4", "--weight-group", "32"]
+    ran = tokenline("generate", *model, "-p", PROMPT, "-n", "20", "--logprobs", "1", "--json", *bits)
+    result = json.loads(ran.out)
+    assert result["logprobs"] == expected["logprobs"]
+    said = {key: result["manifest"][key] for key in ("weight_bits", "weight_group", "kv_bits")}
+    assert said == {"weight_bits": 4, "weight_group": 32, "kv_bits": None}
+    refused(
+        tokenline("generate", *model, "-p", PROMPT, "--kv-bits", "8"),
+        "keys or values of 16 entries cannot be kept in groups of 32: leave kv_bits out for this model",
+    )
+    refused(
+        tokenline("generate", *model, "-p", PROMPT, "--kv-bits", "5"),
+        "kv_bits 5 is not supported: use 4 or 8",
+    )
+
+
 def test_stop_strings(tokenline: Any, model: list[str], tiny_torch: Model) -> None:
     text = tiny_torch.generate(PROMPT, max_tokens=40)["text"]
     ran = tokenline("generate", *model, "-p", PROMPT, "-n", "40", "--stop", "unseen", "--stop", text[8:10])

@@ -8,7 +8,7 @@ import torch
 
 from tokenline.errors import BackendError
 from tokenline.ops import Ops, open_ops
-from tokenline.ops.arrays import QuantizedArray
+from tokenline.ops.arrays import QuantizedArray, dense, map_rows, stack_rows
 
 random = np.random.default_rng(3)
 
@@ -214,6 +214,34 @@ def test_torch_four_bit_kernel_against_dequantized() -> None:
     expected = x.float().numpy() @ value.dequantize().T
     # The kernel keeps scales and sums in bfloat16: 8 bits of mantissa.
     np.testing.assert_allclose(got, expected, rtol=0.02, atol=0.02 * np.abs(expected).max())
+
+
+def test_a_matrix_that_torchs_kernel_does_not_take_is_dense() -> None:
+    """Sixteen rows at once: a vocabulary may have any number of them."""
+    ops, whole = open_ops("torch", "quantized", 1), groups(4)
+    value = map_rows(whole, lambda rows: rows[:-3])
+    x = torch.from_numpy(normal(3, 64)).to(torch.bfloat16)
+    got = ops.linear(x, ops.weight(value)).float().numpy()
+    expected = x.float().numpy() @ dense(value).T
+    np.testing.assert_allclose(got, expected, rtol=0.02, atol=0.02 * np.abs(expected).max())
+
+
+def test_quantized_experts_are_their_dequantized_matrices() -> None:
+    """Through the kernels that take codes: torch's for a CPU, MLX's by index."""
+    from tokenline.ops.mlx import MlxOps, PackedWeight, mx
+
+    one, two = groups(4), map_rows(groups(4), lambda rows: rows[::-1].copy())
+    x, experts = normal(3, 1, 64), np.array([[0, 1], [1, 0], [1, 1]])
+    expected = np.einsum(
+        "nck,ncmk->ncm", np.broadcast_to(x, (3, 2, 64)), np.stack([dense(one), dense(two)])[experts]
+    )
+    bound = 0.02 * np.abs(expected).max()
+    ops = open_ops("torch", "quantized", 1)
+    said = ops.expert_linear(ops.array(x), ops.expert_weights([one, two]), ops.array(experts))
+    np.testing.assert_allclose(read(ops, said), expected, rtol=0.02, atol=bound)
+    packed = PackedWeight(stack_rows([one, two]), mx.float32, experts=2)
+    said = MlxOps("float32", 1).expert_linear(mx.array(x), packed, mx.array(experts))
+    np.testing.assert_allclose(np.array(said), expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("bits", [4, 8])

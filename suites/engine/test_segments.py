@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokenline.cache import DenseCache, LatentCache, RecurrentCache, WindowCache
+from tokenline.cache import AttentionCache, DenseCache, LatentCache, PairCache, RecurrentCache, WindowCache
 from tokenline.ops import Ops, open_ops
 
 SPLITS = (0, 5, 300, 301, 640)
@@ -133,3 +133,53 @@ def test_a_recurrent_batch_joins_leaves_and_counts_its_bytes(ops: Ops) -> None:
     assert (cache.rows, read(ops, cache)) == (1, [4.0])
     with pytest.raises(ValueError, match="no rows"):
         RecurrentCache(ops).extend(joiner)
+
+
+def stepped(ops: Ops, attention: AttentionCache, *stops: int) -> PairCache:
+    """Both memories after pieces that end there; each says the number of its last token."""
+    pair = PairCache(attention, RecurrentCache(ops))
+    step(ops, pair, *stops)
+    return pair
+
+
+def step(ops: Ops, pair: PairCache, *stops: int) -> None:
+    for stop in stops:
+        start = pair.length
+        pair.attention.update(*[tagged(ops, start, stop, 2, 4)] * 2)
+        pair.recurrent.update(stop - start, ops.array(np.full((1, 3), stop - 1, np.float32)))
+
+
+def ends(ops: Ops, pair: PairCache) -> tuple[int, int, float]:
+    """Tokens that either memory holds, and the number of the last one that the recurrent one has seen."""
+    [state] = ops.read(list(pair.recurrent.arrays or ()))
+    return pair.attention.length, pair.recurrent.length, float(state[-1, 0])
+
+
+def test_both_memories_of_a_pair_go_back_or_neither(ops: Ops) -> None:
+    pair = stepped(ops, DenseCache(ops, 2, 4), 5, 9, 10)
+    assert not pair.rewind(3)  # the state after 7 was never there
+    assert not pair.trim(10)  # nor kept so long
+    assert ends(ops, pair) == (10, 10, 9.0)
+    assert pair.rewind(5)
+    assert ends(ops, pair) == (5, 5, 4.0)
+    # Here the state is there, and the window's first tokens are not.
+    pair = stepped(ops, WindowCache(ops, 40, 2, 4), 300, 700)
+    assert not pair.rewind(400)
+    assert ends(ops, pair) == (700, 700, 699.0)
+
+
+def test_rows_of_a_pair_join_leave_and_are_put_together_side_by_side(ops: Ops) -> None:
+    pair = stepped(ops, DenseCache(ops, 2, 4), 5)
+    first = pair.segment(0)
+    step(ops, pair, 8)
+    whole = pair.segment(5).after([first])
+    assert ends(ops, whole) == ends(ops, pair) == (8, 8, 7.0)
+    shared = pair.copy()
+    pair.extend(stepped(ops, DenseCache(ops, 2, 4), 3))
+    assert (pair.rows, pair.length, shared.rows) == (2, 8, 1)
+    assert pair.nbytes == pair.attention.nbytes + pair.recurrent.nbytes
+    assert ends(ops, pair.extract(1))[::2] == (3, 2.0)
+    pair.filter([1])
+    assert (pair.rows, pair.attention.length) == (1, 3)
+    assert ends(ops, pair)[2] == 2.0
+    assert ends(ops, shared) == (8, 8, 7.0)

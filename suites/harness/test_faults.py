@@ -98,6 +98,7 @@ GOOD = f'{HEAD}not_applicable = "no"\n'
         (FAULTS, "[[fault]\n", "faults.catalogue: f.toml: "),
         (FAULTS, f'{HEAD}where = "x"\n', "faults.catalogue: f.toml:5: fault[0].where: unknown key"),
         ("[faults]\n", None, "faults.catalogue: [faults] catalogue: there is no [[fault]] in it"),
+        (FAULTS, f'{GOOD}target = "x"\n', "fault a: there is no x/paritygate.toml: name the folder of one"),
         (f'{FAULTS}target = "there"\n', GOOD, "faults.target: there is no there/paritygate.toml"),
     ],
 )

@@ -23,10 +23,12 @@ FILES = {
     "src/tool/engine.py": (
         "from tool.finish import finish\nfrom tool.plan import cuts\n\n\n"
         "class Engine:\n    def step(self, ids):\n        return finish(ids, 4)\n\n"
-        "    def close(self):\n        return cuts(1)\n\n\n"
+        "    def close(self):\n        return cuts(1)\n\n"
+        "    @property\n    def size(self):\n        return 4\n\n\n"
         "class Traced:\n    def __init__(self, inner: Engine):\n        self.inner = inner\n\n"
         "    def step(self, ids):\n        return self.inner.step(ids)\n\n"
-        "    def close(self):\n        return self.inner.close()\n"
+        "    def close(self):\n        return self.inner.close()\n\n"
+        "    @property\n    def size(self):\n        return self.inner.size\n"
     ),
     "native/kernel.rs": "fn main() { let x = plan(); }\n",
     "other/bridge.py": "import tool.engine\n",
@@ -155,6 +157,16 @@ CASES = {
         {"wrapper": "tool.engine.Traced", "wraps": "tool.engine.Engine"},
         {"file": "src/tool/engine.py", "find": "return self.inner.close()", "replace": "return None"},
         "Traced.close does not call close",
+    ),
+    "a property that is not read of what is wrapped": (
+        "delegates",
+        {"wrapper": "tool.engine.Traced", "wraps": "tool.engine.Engine"},
+        {
+            "file": "src/tool/engine.py",
+            "find": "return self.inner.size",
+            "replace": "return self.size",
+        },
+        "Traced.size does not call size",
     ),
     "a hook that is missing": (
         "delegates",

@@ -50,7 +50,6 @@ def open_ops(
         raise BackendError(
             f"the {backend} backend needs the package {backend}", f"pip install 'paritygate[{backend}]'"
         )
-    precision = precision or Precision()
     # Imported here because each takes seconds and most commands need neither.
     if backend == "torch":
         from tokenline.ops.torch import TorchOps

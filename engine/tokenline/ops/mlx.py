@@ -64,8 +64,8 @@ class MlxOps:
 
     name = "mlx"
 
-    def __init__(self, dtype: str, threads: int | None, precision: Precision) -> None:
-        self.precision = precision
+    def __init__(self, dtype: str, threads: int | None, precision: Precision | None = None) -> None:
+        self.precision = precision or Precision()
         self.device = "gpu" if mx.default_device() == mx.Device(mx.gpu) else "cpu"
         if dtype == "auto":
             dtype = "float32" if self.device == "cpu" else "bfloat16"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -39,6 +39,11 @@ class Int4Weight:
         return self.packed.nbytes + self.scales_and_zeros.nbytes
 
 
+def has_int4_kernel(value: HostArray) -> TypeGuard[QuantizedArray]:
+    """The kernel computes sixteen rows at once."""
+    return isinstance(value, QuantizedArray) and value.bits == 4 and value.shape[0] % 16 == 0
+
+
 class PackedWeight:
     """A dense matrix in oneDNN's blocked layout, which inference reads faster than rows: on an AVX-512 core 1.4
     times for one token, 2 to 3 times for a prefill piece (docs/decisions). `torch.compile` packs the same way."""
@@ -56,8 +61,8 @@ class TorchOps:
 
     name = "torch"
 
-    def __init__(self, dtype: str, threads: int | None, precision: Precision) -> None:
-        self.precision = precision
+    def __init__(self, dtype: str, threads: int | None, precision: Precision | None = None) -> None:
+        self.precision = precision or Precision()
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         if dtype == "auto":
             dtype = "float32" if self.device == "cpu" else "bfloat16"
@@ -96,7 +101,7 @@ class TorchOps:
 
     def weight(self, value: HostArray) -> Weight:
         value = coded(value, self.precision)
-        if self._quantized and self.device == "cpu" and isinstance(value, QuantizedArray) and value.bits == 4:
+        if self._quantized and self.device == "cpu" and has_int4_kernel(value):
             return Int4Weight(value)
         return self._product_form(self.table(value))
 

@@ -17,6 +17,17 @@ HYBRID_MAMBA: dict[str, Any] = {
     "mamba_chunk_size": 64,
 }
 
+# The gated delta net: 2 key heads serve 4 value heads; attention rotates a quarter of a head.
+DELTA_NET: dict[str, Any] = {
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "linear_conv_kernel_dim": 4,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+}
+
 RECURRENT_FAMILIES: dict[str, Tiny] = {
     "lfm2": Tiny(
         "lfm2",
@@ -110,5 +121,17 @@ RECURRENT_FAMILIES: dict[str, Tiny] = {
         {"rope_theta": 1e11},
         steps=300,
         rate=8e-3,
+    ),
+    "qwen3_5": Tiny(
+        "qwen3_5_text",
+        DENSE
+        | DELTA_NET
+        | {
+            "num_hidden_layers": 4,
+            "full_attention_interval": 4,
+            "tie_word_embeddings": True,
+        },
+        {"full_attention_interval": 4},
+        steps=180,
     ),
 }

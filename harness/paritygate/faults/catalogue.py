@@ -34,7 +34,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     `names` is a regular expression that the sentence of a red check must match: the diagnosis names the planted cause.
     `tests` are pytest arguments, run in the copy, for a defect that no stream shows; `structure` has the rules of the
-    repository judged too. A fault that is not caught says why in `survives`; one whose room is not built says so in
+    repository judged too. `target` is the folder whose policy judges the copy, where it is another than that of
+    `[faults]`. A fault that is not caught says why in `survives`; one whose room is not built says so in
     `not_applicable`, and is not planted.
     """
 
@@ -49,6 +50,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tests: tuple[str, ...] = ()
     structure: bool = False
     bar: bool = False
+    target: str = ""
     survives: str = ""
     not_applicable: str = ""
 

@@ -137,7 +137,7 @@ def _judged(run: _Run, fault: Fault | None) -> tuple[list[Red], int, int, str]:
     options += ["--leave-out", "faults", "--leave-out", "bench"]
     if fault is not None and fault.bar:
         options += ["--bar", "HEAD"]
-    runs = [(run.planted.root / run.policy.target, options)]
+    runs = [(run.planted.root / ((fault and fault.target) or run.policy.target), options)]
     if fault is not None and fault.structure:
         runs.append((run.planted.root, ["--only", "structure"]))
     for root, given in runs:

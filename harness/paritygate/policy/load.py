@@ -152,9 +152,13 @@ def _check_faults(reader: Reader, policy: Policy, root: Path) -> None:
     if "faults" not in policy.tables:
         return
     try:
-        load_catalogue(root, policy.faults.catalogue)
+        faults = load_catalogue(root, policy.faults.catalogue)
     except PolicyError as error:
         raise reader.error(("faults", "catalogue"), str(error)) from error
+    for fault in faults:
+        if fault.target and not (root / fault.target / POLICY_FILE).is_file():
+            what = f"fault {fault.id}: there is no {fault.target}/{POLICY_FILE}: name the folder of one in `target`"
+            raise reader.error(("faults", "catalogue"), what)
     judges = f"{policy.faults.target}/{POLICY_FILE}"
     if not (root / judges).is_file():
         raise reader.error(

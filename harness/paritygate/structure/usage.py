@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from fnmatch import fnmatchcase
 
@@ -103,10 +104,23 @@ def delegates(rule: Delegates, graph: CallGraph) -> Findings:
             for use in graph.uses_in(wrapper.module)
             if use.kind in (UseKind.CALL, UseKind.UNRESOLVED)
         )
+        forwarded = forwarded or _reads_property(method, name)
         kept = Hit(wrapper.module.path, method.lineno, f"{wrapper.node.name}.{name} forwards")
         lost = Hit(wrapper.module.path, method.lineno, f"{wrapper.node.name}.{name} does not call {name}")
         (found.places if forwarded else found.violations).append(kept if forwarded else lost)
     return found
+
+
+def _reads_property(method: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> bool:
+    """A property is read and not called: of the same name, of something that is not the wrapper itself."""
+    if not any(isinstance(each, ast.Name) and each.id == "property" for each in method.decorator_list):
+        return False
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == name
+        and not (isinstance(node.value, ast.Name) and node.value.id == "self")
+        for node in ast.walk(method)
+    )
 
 
 def _inside(use: Use, target: str) -> bool:
