@@ -7,12 +7,17 @@ gates of all of them.
 from __future__ import annotations
 
 import json
-import tomllib
+import sys
 from pathlib import Path
 
 from paritygate.golden.record import sha256_of
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1] / "suites" / "families"))
+from family_oracles import MLX_LM_DIFFERS, TRANSFORMERS_DIFFERS
+
+# The oracle that is asked where the other says, or reads, something else than the family.
+ALONE = (("transformers", MLX_LM_DIFFERS), ("mlx-lm", TRANSFORMERS_DIFFERS))
 BOTH = "transformers and mlx-lm in float32, with one and with two threads, say the same."
 # llama's policy is written by hand: planted faults are tried against it, and it has cases of its own.
 BY_HAND = ("llama",)
@@ -20,10 +25,10 @@ BY_HAND = ("llama",)
 
 def oracles_of(family: str) -> tuple[list[str], int, str]:
     """Which oracles are asked, how often one of them must say the same if it stands alone, and why."""
-    known = tomllib.loads((HERE / "oracles.toml").read_text(encoding="utf-8"))
-    for oracle, other in (("mlx-lm", "transformers"), ("transformers", "mlx-lm")):
-        if why := known.get(family, {}).get(oracle):
-            return [other], 2, f"{other} alone: {why}"
+    for oracle, findings in ALONE:
+        if family in findings:
+            found = findings[family]
+            return [oracle], 2, f"{oracle} alone: {found if isinstance(found, str) else found[0]}"
     return ["transformers", "mlx-lm"], 0, BOTH
 
 
