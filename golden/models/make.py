@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,9 @@ def write(tiny: Tiny, model: PreTrainedModel, tokenizer: Tokenizer, directory: P
     config: dict[str, Any] = {**model.config.to_dict(), "dtype": "float32", **tiny.published}
     config["architectures"] = [type(model).__name__]
     config.pop("_attn_implementation_autoset", None)
+    if tiny.inside is not None:
+        tied = config["tie_word_embeddings"]
+        config = {"model_type": tiny.inside, "tie_word_embeddings": tied, "text_config": config}
     for name, document in (("tokenizer_config.json", settings), ("config.json", config)):
         text = json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         (directory / name).write_text(text, encoding="utf-8")
@@ -119,6 +123,10 @@ def write(tiny: Tiny, model: PreTrainedModel, tokenizer: Tokenizer, directory: P
             continue
         as_is = {name: value.detach().to(torch.float16)}
         weights |= tiny.packed(name, value.detach()) or as_is
+    if tiny.inside is not None:
+        weights = {
+            re.sub(r"^model\.", "model.language_model.", name): value for name, value in weights.items()
+        }
     weights = {name: value.contiguous() for name, value in weights.items()}
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
 

@@ -17,10 +17,13 @@ from paritygate.arms.mlx_lm_model import load_mlx
 MLX_LM_DIFFERS: dict[str, str] = {
     "falcon_h1": "mlx-lm multiplies weights as it loads them and looks for key_proj, a name that no checkpoint has, so "
     "that key_multiplier is lost; transformers, where its authors published the family, multiplies the keys. The "
-    "products are rounded to the dtype of the file besides: logits of a float16 one move by 2e-4 of their range.",
+    "products are rounded to the dtype of the file besides, which moves logits of a float16 one by 2e-4 of the range.",
     "mamba2": "mlx-lm norms the gated output as one vector, whatever n_groups says. The published code (mamba_ssm's "
     "RMSNormGated, with a group_size of d_ssm / ngroups) and transformers norm every group by itself; with one group "
     "all agree.",
+    "qwen3_5": "mlx-lm adds the one to norms that are stored around zero in the dtype of the file, and so rounds them; "
+    "transformers adds it in float32, as the published code does. With a file in float32 both agree.",
+    "qwen3_next": "As qwen3_5; a norm that is rounded sends some tokens to other experts besides.",
     "gpt_oss": "The published configuration says that yarn's ramp begins and ends between dimensions (rope_scaling's "
     'truncate is false). mlx-lm does not read that key and rounds both ends to whole dimensions; with "truncate": true '
     "all three agree. transformers does as OpenAI's reference code, which never rounds them.",

@@ -79,7 +79,7 @@ def test_a_setting_that_one_side_does_not_tell_is_no_difference(stream: Make) ->
 
 @pytest.mark.parametrize("bits", ["weight_bits", "weight_group", "kv_bits"])
 def test_fewer_bits_are_a_setting(stream: Make, bits: str) -> None:
-    ours, theirs = stream([1], manifest={bits: None}), stream([1], manifest={bits: 32})
+    ours, theirs = (stream([1], manifest={"engine": "a", bits: value}) for value in (None, 32))
     found = compare(ours, theirs, floor=FLOOR, settings=SETTINGS + EXECUTION)
     assert found.verdict is Verdict.SETUP_ERROR
     assert found.headline == f"the arms were not set alike: {bits} None and 32"

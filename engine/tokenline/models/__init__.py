@@ -15,6 +15,7 @@ from tokenline.models.mamba import mamba2
 from tokenline.models.mixtral import mixtral
 from tokenline.models.nemotron_h import nemotron_h
 from tokenline.models.qwen import qwen2, qwen3, qwen3_moe
+from tokenline.models.qwen_next import qwen3_5, qwen3_next
 
 _DENSE = {
     "llama": llama,
@@ -33,6 +34,9 @@ _RECURRENT: dict[str, Callable[..., Model]] = {
     "lfm2": lfm2,
     "mamba2": mamba2,
     "nemotron_h": nemotron_h,
+    "qwen3_5": qwen3_5,
+    "qwen3_5_text": qwen3_5,
+    "qwen3_next": qwen3_next,
 }
 
 FAMILIES: dict[str, Callable[..., Model]] = {**_DENSE, **_EXPERTS, **_RECURRENT}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from tokenline.cache import AttentionCache
 from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.models.config import Sizes
 from tokenline.models.forward import Forward
-from tokenline.models.layers import Linear, RmsNorm
+from tokenline.models.layers import Linear, RmsNorm, Rows
 from tokenline.models.rope import RopeTable
 from tokenline.ops.arrays import dense
 from tokenline.ops.base import Array, Ops
@@ -19,7 +21,8 @@ class Attention:
 
     `rope` None: positions are not told to this layer. `norm` makes the norm of q or k by its name: `norm_over`
     "head" norms each head, "all" the whole projection. `cap`: scores are cap * tanh(scores / cap). `sinks`: a logit
-    per head that takes part in the softmax and has no value.
+    per head that takes part in the softmax and has no value. `gated`: what is seen is multiplied by the sigmoid of
+    a gate, whose rows lie in q_proj behind the query's of the same head.
     """
 
     def __init__(
@@ -39,15 +42,19 @@ class Attention:
         norm_over: str = "head",
         cap: float | None = None,
         sinks: bool = False,
+        gated: bool = False,
     ) -> None:
         heads, key_value_heads, size, width = sizes.heads, sizes.key_value_heads, sizes.head, sizes.width
         self._ops, self._heads, self._kv_heads, self._size = ops, heads, key_value_heads, size
         self._scale = size**-0.5 if scale is None else scale
         self._rope, self._cap, self._norm_over = rope, cap, norm_over
-        parts = [(f"{name}.q_proj", heads * size)]
+        self._gated = gated
+        parts = [(f"{name}.q_proj", (2 if gated else 1) * heads * size)]
         parts += [(f"{name}.{part}_proj", key_value_heads * size) for part in "kv"]
         turned = (heads, key_value_heads)
         rows = [*(None if rope is None else rope.rows(count) for count in turned), None]
+        if gated:
+            rows[0] = _gates_first(heads)
         if fused is not None:
             parts, rows = [(f"{name}.{fused}", (heads + 2 * key_value_heads) * size)], [None]
         self._qkv = Linear(ops, tensors, parts, width, bias=bias, rows=rows)
@@ -66,7 +73,12 @@ class Attention:
 
     def __call__(self, x: Array, forward: Forward, cache: AttentionCache) -> Array:
         ops, turning = self._ops, self._heads + self._kv_heads
-        heads = ops.heads(self._normed_whole(self._qkv(x)), turning + self._kv_heads, self._size)
+        projected = self._qkv(x)
+        gates = None
+        if self._gated:
+            queries = self._heads * self._size
+            gates, projected = ops.sigmoid(projected[..., :queries]), projected[..., queries:]
+        heads = ops.heads(self._normed_whole(projected), turning + self._kv_heads, self._size)
         turned, values = heads[:, :turning], heads[:, turning:]
         if self._q_norm is not None and self._k_norm is not None and self._norm_over == "head":
             turned = ops.concat(
@@ -79,7 +91,8 @@ class Attention:
         seen = ops.attention(
             turned[:, : self._heads], keys, values, mask, self._scale, cap=self._cap, sinks=self._sinks
         )
-        return self._out(ops.merge_heads(seen))
+        said = ops.merge_heads(seen)
+        return self._out(said if gates is None else said * gates)
 
     def _normed_whole(self, qkv: Array) -> Array:
         if self._q_norm is None or self._k_norm is None or self._norm_over != "all":
@@ -93,3 +106,13 @@ class Attention:
             ],
             -1,
         )
+
+
+def _gates_first(heads: int) -> Rows:
+    """From query and gate of one head after another to all gates, then all queries."""
+
+    def ordered(matrix: np.ndarray) -> np.ndarray:
+        pairs = matrix.reshape(heads, 2, matrix.shape[0] // (2 * heads), -1)
+        return np.ascontiguousarray(pairs[:, ::-1].swapaxes(0, 1).reshape(matrix.shape))
+
+    return ordered

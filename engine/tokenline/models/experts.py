@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tokenline.models.decoder import Block
 from tokenline.models.forward import Forward
-from tokenline.models.layers import GatedMlp
 from tokenline.models.routing import Router
 from tokenline.ops.arrays import HostArray
 from tokenline.ops.base import Array, Ops
@@ -50,13 +50,11 @@ class Experts:
 class MixtureOfExperts:
     """A block: the chosen experts' answers by their shares, and what a shared MLP says to every token."""
 
-    def __init__(
-        self, router: Router, experts: Experts, *, chosen: int, shared: GatedMlp | None = None
-    ) -> None:
+    def __init__(self, router: Router, experts: Experts, *, chosen: int, shared: Block | None = None) -> None:
         self._router, self._experts, self._shared = router, experts, shared
         self.nbytes = router.nbytes + experts.step_bytes(chosen) + (0 if shared is None else shared.nbytes)
 
-    def __call__(self, x: Array, forward: Forward | None = None, cache: Any = None) -> Array:
+    def __call__(self, x: Array, forward: Forward, cache: Any = None) -> Array:
         rows = x.reshape(-1, x.shape[-1])
         y = self._experts(rows, *self._router(rows)).reshape(x.shape)
-        return y if self._shared is None else y + self._shared(x)
+        return y if self._shared is None else y + self._shared(x, forward, cache)

@@ -80,6 +80,28 @@ RECURRENT_FAMILIES: dict[str, Tiny] = {
         steps=180,
         rate=8e-3,
     ),
+    "granitemoehybrid_moe": Tiny(
+        "granitemoehybrid",
+        DENSE
+        | HYBRID_MAMBA
+        | {
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "intermediate_size": 32,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "shared_intermediate_size": 64,
+            "position_embedding_type": "rope",
+            "embedding_multiplier": 12.0,
+            "logits_scaling": 3.0,
+            "residual_multiplier": 0.246,
+            "attention_multiplier": 0.0625,
+            "initializer_range": 0.1,
+            "tie_word_embeddings": True,
+        },
+        {"layer_types": ["mamba", "attention", "mamba"], "rope_theta": 10000.0},
+        steps=180,
+        rate=8e-3,
+    ),
     "nemotron_h": Tiny(
         "nemotron_h",
         {key: value for key, value in DENSE.items() if key not in ("rms_norm_eps", "num_hidden_layers")}
@@ -132,6 +154,24 @@ RECURRENT_FAMILIES: dict[str, Tiny] = {
             "tie_word_embeddings": True,
         },
         {"full_attention_interval": 4},
+        inside="qwen3_5",
+        steps=180,
+    ),
+    "qwen3_next": Tiny(
+        "qwen3_next",
+        DENSE
+        | DELTA_NET
+        | {
+            "num_hidden_layers": 4,
+            "full_attention_interval": 4,
+            "mlp_only_layers": [0],
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 48,
+            "shared_expert_intermediate_size": 48,
+            "tie_word_embeddings": False,
+        },
+        {"full_attention_interval": 4, "rope_theta": 1e7, "partial_rotary_factor": 0.25},
         steps=180,
     ),
 }

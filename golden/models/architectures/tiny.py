@@ -3,7 +3,8 @@
 `config` is given to transformers' configuration class of that `model_type`. `published` are keys that go into
 config.json besides, as published configurations write them and as engines other than transformers 5 read them.
 `noise` is the standard deviation of what starts near zero and would stay there, by the end of its name. `packed` turns
-a weight into what the published checkpoints store of it, by its name; an empty answer leaves it as it is.
+a weight into what the published checkpoints store of it, by its name; an empty answer leaves it as it is. `inside` is
+the model type of the published checkpoints that hold this one as their language model.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Tiny:
     published: dict[str, Any] = field(default_factory=dict)
     noise: dict[str, float] = field(default_factory=dict)
     packed: Callable[[str, torch.Tensor], dict[str, torch.Tensor]] = lambda name, value: {}
+    inside: str | None = None
     steps: int = 300
     rate: float = 4e-3
     sequence: int = 256
