@@ -98,8 +98,8 @@ def write(tiny: Tiny, model: PreTrainedModel, tokenizer: Tokenizer, directory: P
         "chat_template": TEMPLATE,
     }
     # The keys of the published configurations beside those of transformers 5, which other readers do not know.
-    config: dict[str, Any] = {**model.config.to_dict(), "dtype": "float32", **tiny.published}
-    config["architectures"] = [type(model).__name__]
+    own = {"dtype": "float32", "architectures": [type(model).__name__]}
+    config: dict[str, Any] = {**model.config.to_dict(), **own, **tiny.published}
     config.pop("_attn_implementation_autoset", None)
     for name, document in (("tokenizer_config.json", settings), ("config.json", config)):
         text = json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"

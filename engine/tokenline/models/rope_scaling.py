@@ -135,6 +135,12 @@ def rope_settings(config: Mapping[str, Any], kind: str | None = None) -> tuple[f
     return float(theta), dict(config.get("rope_scaling") or parameters)
 
 
+def rotated_size(config: Mapping[str, Any], head: int, *, factor: float = 1.0) -> int:
+    """How many entries of a head are rotated, by `partial_rotary_factor` or the family's own."""
+    told = config.get("partial_rotary_factor", rope_settings(config)[1].get("partial_rotary_factor"))
+    return int(head * (factor if told is None else told))
+
+
 def rotation_of(
     config: Mapping[str, Any], size: int, context: int, *, kind: str | None = None, theta: float | None = None
 ) -> Rotation:
