@@ -13,11 +13,13 @@ import tokenizers
 import torch
 import transformers
 from distance import ENVELOPE, apart
+from transformers.models.gemma3.modeling_gemma3 import Gemma3TextScaledWordEmbedding
 
 from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.client import Model
 from tokenline.errors import CheckpointError
 from tokenline.models import FAMILIES
+from tokenline.models.layers import Embedding
 from tokenline.ops import open_ops
 
 VOCABULARY = 259
@@ -157,6 +159,39 @@ def test_the_language_model_of_a_gemma3_that_sees_images(backend: str, tmp_path:
     assert apart(ours(tmp_path, backend), theirs) < ENVELOPE
     with pytest.raises(CheckpointError, match="513 tokens"):
         Model(str(tmp_path), backend=backend, dtype="float32", threads=1, context_length=513)
+
+
+def test_a_gemma3_says_only_what_is_not_the_default(backend: str, tmp_path: Path) -> None:
+    """As the 4B model's configuration is published: no heads, no head size, no norms' epsilon, no pattern."""
+    said = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 6,
+        "sliding_window": 20,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    }
+    torch.manual_seed(1)
+    config = transformers.Gemma3TextConfig(**said, initializer_range=0.3, attn_implementation="eager")
+    theirs = saved(transformers.Gemma3ForCausalLM(config).eval(), tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(said | {"model_type": "gemma3_text"}))
+    assert apart(ours(tmp_path, backend), theirs) < ENVELOPE
+
+
+def test_a_scaled_embedding_rounds_as_gemma3s_in_bfloat16(backend: str) -> None:
+    """The scale before the product: 1.375 times the root of 3072 is 76.5, and 76.0 where it is not rounded first."""
+    table = torch.randn(64, 3072, generator=torch.Generator().manual_seed(2)).to(torch.bfloat16)
+    table[:, 0] = 1.375
+    theirs = Gemma3TextScaledWordEmbedding(64, 3072, padding_idx=None, embed_scale=3072**0.5)
+    theirs = theirs.to(torch.bfloat16)
+    theirs.weight.data.copy_(table)
+    expected = theirs(torch.arange(64)).float().detach().numpy()
+    assert expected[0, 0] == 76.5
+    ops = open_ops(backend, "bfloat16", 1)
+    held = Tensors(["embed.weight"], lambda _: table.float().numpy())
+    mine = Embedding(ops, held, "embed", 64, 3072, scale=3072**0.5)
+    [said] = ops.read([mine(ops.array(np.arange(64)[None]))])
+    np.testing.assert_array_equal(said[0], expected)
 
 
 def test_a_tied_minicpm_is_a_granite_with_its_multipliers(backend: str, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def cohere2(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_lengt
         use_qk_norm=(False, None),
         use_gated_activation=(True, None),
         use_parallel_block=(True, None),
-        use_parallel_embedding=(False, None),
+        order_of_interleaved_layers=("local_attn_first", None),
         position_embedding_type=("rope_gptj", None),
         rotary_pct=(1.0, None),
     )
