@@ -7,17 +7,16 @@ gates of all of them.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
+
+from findings import MLX_LM_DIFFERS, TRANSFORMERS_DIFFERS, TRANSFORMERS_LACKS
 
 from paritygate.golden.record import sha256_of
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1] / "suites" / "families"))
-from family_oracles import MLX_LM_DIFFERS, TRANSFORMERS_DIFFERS
-
-# The oracle that is asked where the other says, or reads, something else than the family.
-ALONE = (("transformers", MLX_LM_DIFFERS), ("mlx-lm", TRANSFORMERS_DIFFERS))
+# The oracle that is asked where the other says something else than the family, or does not have it.
+LACKS = dict.fromkeys(TRANSFORMERS_LACKS, "transformers does not have the family.")
+ALONE = (("transformers", MLX_LM_DIFFERS), ("mlx-lm", {**TRANSFORMERS_DIFFERS, **LACKS}))
 BOTH = "transformers and mlx-lm in float32, with one and with two threads, say the same."
 # llama's policy is written by hand: planted faults are tried against it, and it has cases of its own.
 BY_HAND = ("llama",)
