@@ -74,7 +74,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
             "use_bias": True,
             "mamba_proj_bias": True,
             "mlp_bias": True,
-            "attention_bias": True,
         },
     ),
     "nemotron with a latent and groups of experts": (
