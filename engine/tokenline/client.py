@@ -19,6 +19,7 @@ from tokenline.engine import Engine
 from tokenline.errors import BackendError, CheckpointError, RequestError
 from tokenline.generation import Generation
 from tokenline.models import FAMILIES
+from tokenline.models.text_part import text_config
 from tokenline.ops import Precision, open_ops
 from tokenline.prompt_cache import PromptCache
 from tokenline.request import LoopDetection, Request, Sampling, validate
@@ -114,7 +115,7 @@ class Model:
     ) -> None:
         checkpoint = open_checkpoint(model, FAMILIES)
         self._ops = open_ops(backend, dtype, threads, precision)
-        limit = checkpoint.config.get("max_position_embeddings")
+        limit = text_config(checkpoint.config).get("max_position_embeddings")
         if context_length is not None and not 1 < context_length <= (limit or context_length):
             raise CheckpointError(
                 f"a context of {context_length} tokens is outside what {checkpoint.name} was made for",

@@ -50,12 +50,17 @@ class Worker:
         """Run `last`, then end the thread; later calls are refused."""
         if self._closed.is_set():
             return
-        ended = self.call(last)
+        ended = self.call(lambda: self._ended(last))
         self._closed.set()
         self._calls.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
             ended.result()
+
+    def _ended(self, last: Callable[[], Any]) -> None:
+        # What a tick works on may be gone after the last call, and the thread may turn once more before it is told.
+        self._tick = lambda: False
+        last()
 
     def _run(self) -> None:
         busy = False

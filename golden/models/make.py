@@ -105,8 +105,8 @@ def write(tiny: Tiny, model: PreTrainedModel, tokenizer: Tokenizer, directory: P
         "chat_template": TEMPLATE,
     }
     # The keys of the published configurations beside those of transformers 5, which other readers do not know.
-    config: dict[str, Any] = {**model.config.to_dict(), "dtype": "float32", **tiny.published}
-    config["architectures"] = [type(model).__name__]
+    own = {"dtype": "float32", "architectures": [type(model).__name__]}
+    config: dict[str, Any] = {**model.config.to_dict(), **own, **tiny.published}
     config.pop("_attn_implementation_autoset", None)
     if tiny.inside is not None:
         tied = config["tie_word_embeddings"]

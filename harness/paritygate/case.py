@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from paritygate.quantities import Finite, Integer64, Natural, NotNegative, TokenId, Tokens
 
-class CaseError(Exception):
-    """A case file that cannot be read; the message names the file and the case."""
+# What a case may be asked as.
+PROMPTS = ("prompt", "messages", "prompt_token_ids")
+
+
+def one_prompt_needed(given: Sequence[str], kinds: Sequence[str]) -> str:
+    """What a case that has no prompt, or two, is told."""
+    found = f"it has {' and '.join(given)}" if given else "it has none, so nothing would be asked"
+    return f"give exactly one of {', '.join(kinds[:-1])} and {kinds[-1]}: {found}"
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,20 +29,20 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Sampler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """How tokens are drawn; what is left at its default is not sent to an arm. Temperature 0 is greedy."""
 
-    temperature: float = 0.0
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    penalty_window: int | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_window: int | None = None
+    temperature: NotNegative = 0.0
+    top_k: Integer64 | None = None
+    top_p: NotNegative | None = None
+    min_p: NotNegative | None = None
+    repetition_penalty: NotNegative | None = None
+    presence_penalty: Finite | None = None
+    frequency_penalty: Finite | None = None
+    penalty_window: Integer64 | None = None
+    dry_multiplier: NotNegative | None = None
+    dry_base: NotNegative | None = None
+    dry_allowed_length: Integer64 | None = None
+    dry_window: Integer64 | None = None
     dry_breakers: tuple[str, ...] | None = None
-    seed: int | None = None
+    seed: Integer64 | None = None
 
     def given(self) -> dict[str, Any]:
         """The fields to send: temperature always, the rest where a case sets them."""
@@ -69,17 +75,22 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     """
 
     name: str
-    max_tokens: int
+    max_tokens: Tokens
     kind: str = "plain"
     prompt: str | None = None
     messages: tuple[Message, ...] | None = None
-    prompt_token_ids: tuple[int, ...] | None = None
+    prompt_token_ids: tuple[TokenId, ...] | None = None
     stop: tuple[str, ...] = ()
     sampler: Sampler = Sampler()
     constraint: Constraint | None = None
     ignore_eos: bool = False
-    min_prompt_tokens: int = 0
-    logprobs: int | None = 5
+    min_prompt_tokens: Natural = 0
+    logprobs: Natural | None = 5
+
+    def __post_init__(self) -> None:
+        given = [key for key in PROMPTS if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"case {self.name}: {one_prompt_needed(given, PROMPTS)}")
 
     def with_token_ids(self, token_ids: tuple[int, ...], *, name: str | None = None) -> Case:
         """The same parameters over a prompt that is already tokens, however many they are."""
@@ -91,51 +102,3 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
             prompt_token_ids=token_ids,
             min_prompt_tokens=0,
         )
-
-
-class _CaseEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A case as a file spells it: a long prompt may lie in a text file beside it."""
-
-    name: str
-    max_tokens: int
-    kind: str = "plain"
-    prompt: str | None = None
-    prompt_file: str | None = None
-    messages: tuple[Message, ...] | None = None
-    stop: tuple[str, ...] = ()
-    sampler: Sampler = Sampler()
-    constraint: Constraint | None = None
-    ignore_eos: bool = False
-    min_prompt_tokens: int = 0
-
-
-def _case(entry: _CaseEntry, directory: Path) -> Case:
-    given = [key for key in ("prompt", "prompt_file", "messages") if getattr(entry, key) is not None]
-    if len(given) != 1:
-        raise CaseError(
-            f"case {entry.name}: give exactly one of prompt, prompt_file and messages, not {len(given)}"
-        )
-    prompt = entry.prompt
-    if entry.prompt_file is not None:
-        try:
-            prompt = (directory / entry.prompt_file).read_bytes().decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise CaseError(f"case {entry.name}: {entry.prompt_file}: {error}") from error
-    fields = {name: getattr(entry, name) for name in entry.__struct_fields__ if name != "prompt_file"}
-    return Case(**fields | {"prompt": prompt})
-
-
-def load_cases(path: Path) -> tuple[Case, ...]:
-    """The cases of a TOML file with one `[[case]]` table each; names are unique. Raises CaseError."""
-    try:
-        document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        entries = msgspec.convert(document.get("case", []), tuple[_CaseEntry, ...])
-    except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise CaseError(f"{path}: {error}") from error
-    if not entries:
-        raise CaseError(f"{path}: no [[case]] in it: nothing could be tested")
-    names = [entry.name for entry in entries]
-    for name in names:
-        if names.count(name) > 1:
-            raise CaseError(f"{path}: two cases are named {name}")
-    return tuple(_case(entry, path.parent) for entry in entries)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from paritygate import policy as policies
 from paritygate import report
@@ -16,6 +15,7 @@ from paritygate.bench import cli as bench
 from paritygate.bisect.cli import bisect
 from paritygate.command_line import BarOption, Root, judged_by, policy_at, refused
 from paritygate.conformance.cli import conformance_command
+from paritygate.console import Console
 from paritygate.explain import NoEvidence, find, show
 from paritygate.faults.cli import faults
 from paritygate.gates.merge import MergeError, join
@@ -24,6 +24,7 @@ from paritygate.gates.run import verify as run_gates
 from paritygate.gates.shard import Shard, ShardError
 from paritygate.golden import cli as golden
 from paritygate.init.cli import init_command
+from paritygate.interruption import Interruption
 from paritygate.policy.bar import sentence as bar_sentence
 from paritygate.replay_cli import replay
 from paritygate.run import Run, RunError
@@ -83,15 +84,27 @@ def verify(
     bar: BarOption = "",
 ) -> None:
     """Run the gates. Exit: 0 pass, 1 a gate failed, 2 usage, 3 could not run, 4 inconclusive."""
-    with judged_by(root, bar) as (policy, held):
+    with judged_by(root, bar) as (policy, held), Interruption(_leaving) as interruption:
         chosen = _chosen(only or [], leave_out or [], tier, policy)
-        run = _verified(policy, root, chosen, tier, fresh, shard)
-        if held is not None:
-            run = dataclasses.replace(run, notes=(bar_sentence(held), *run.notes))
-    if report_to is not None:
-        _write(run, report_to)
-    report.print_table(run, console)
+
+        notes = () if held is None else (bar_sentence(held),)
+
+        def save(run: Run) -> None:
+            if report_to is not None:
+                _write(run, report_to)
+
+        try:
+            run = _verified(policy, root, chosen, tier, fresh, shard, notes, interruption, save)
+        except KeyboardInterrupt:
+            raise refused("interrupted before the first gate", Exit.INCONCLUSIVE) from None
+        interruption.keep(lambda: save(run))
+        report.print_table(run, console)
     raise typer.Exit(run.exit)
+
+
+def _leaving() -> None:
+    console.show_cursor(True)
+    refused("interrupted twice: ended at once, with what was found until then")
 
 
 def _write(run: Run, directory: Path) -> None:
@@ -104,10 +117,16 @@ def _write(run: Run, directory: Path) -> None:
 
 
 def _verified(
-    policy: policies.Policy, root: Path, gates: tuple[str, ...], tier: str, fresh: bool, shard: str
+    policy: policies.Policy,
+    root: Path,
+    gates: tuple[str, ...],
+    tier: str,
+    fresh: bool,
+    shard: str,
+    notes: tuple[str, ...],
+    interruption: Interruption,
+    save: Callable[[Run], None],
 ) -> Run:
-    # A run that is told to end stops its arms and leaves a partial report, as on Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     said: list[str] = []
     with console.status("starting") as status:
 
@@ -132,6 +151,9 @@ def _verified(
                 on_check=on_check,
                 fresh=fresh,
                 shard=share,
+                notes=notes,
+                interruption=interruption,
+                save=save,
             )
         except ShardError as error:
             raise refused(str(error)) from None
@@ -182,4 +204,8 @@ def schema(
 
 
 def main() -> None:
-    app()
+    try:
+        app()
+    finally:
+        # All that is left is to end: a key pressed now must not become a traceback, or another exit code.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

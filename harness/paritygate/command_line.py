@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from paritygate import policy as policies
+from paritygate.console import Console
 from paritygate.golden.store import GoldenError, refuse_under_ci
 from paritygate.policy import Policy, PolicyError
 from paritygate.policy.bar import Bar, bar_of

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
 
 from paritygate import policy as policies
 from paritygate.arms.base import Arm, ArmError
 from paritygate.compare.comparison import Comparison
 from paritygate.compare.identity import compare
+from paritygate.console import Console
 from paritygate.explain import show
 from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.replies import check_of

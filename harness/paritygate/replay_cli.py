@@ -7,10 +7,10 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from paritygate import policy as policies
 from paritygate.command_line import BarOption, Root, judged_by, refused
+from paritygate.console import Console
 from paritygate.explain import show
 from paritygate.replay import NoSuchCheck, check_again, two_arms
 from paritygate.verdict import Check, Exit, exit_code

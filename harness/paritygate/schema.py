@@ -17,6 +17,7 @@ from paritygate.policy import (
     Claim,
     Envelope,
     GoldenPolicy,
+    MembersPolicy,
     ReusePolicy,
     Waiver,
 )
@@ -49,6 +50,7 @@ class PolicyFile(Table, frozen=True, kw_only=True):
     waivers: tuple[Waiver, ...] = ()
     triage: TriagePolicy | None = None
     reuse: ReusePolicy | None = None
+    members: MembersPolicy | None = None
 
 
 def _of(kind: Any, title: str, version: int, **more: Any) -> dict[str, Any]:

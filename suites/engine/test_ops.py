@@ -52,32 +52,6 @@ def test_rope_rotates_each_pair_of_halves(ops: Ops) -> None:
     np.testing.assert_allclose(got, np.concatenate([turned.real, turned.imag], -1), rtol=1e-5, atol=1e-6)
 
 
-def attention_by_hand(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray, scale: float
-) -> np.ndarray:
-    groups = q.shape[1] // k.shape[1]
-    k, v = np.repeat(k, groups, 1).astype(np.float64), np.repeat(v, groups, 1).astype(np.float64)
-    scores = np.where(seen, q @ k.swapaxes(-1, -2) * scale, -np.inf)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True) @ v
-
-
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 9), (5, 5), (3, 9)])
-def test_causal_attention_aligns_the_last_query_with_the_last_key(ops: Ops, queries: int, keys: int) -> None:
-    q, k, v = normal(2, 4, queries, 8), normal(2, 2, keys, 8), normal(2, 2, keys, 8)
-    seen = np.tril(np.ones((queries, keys), bool), keys - queries)[None, None]
-    mask = "causal" if queries > 1 else None
-    got = read(ops, ops.attention(ops.array(q), ops.array(k), ops.array(v), mask, 0.3))
-    np.testing.assert_allclose(got, attention_by_hand(q, k, v, seen, 0.3), rtol=1e-4, atol=1e-5)
-
-
-def test_attention_under_a_mask_of_its_own(ops: Ops) -> None:
-    q, k, v = normal(2, 4, 1, 8), normal(2, 2, 6, 8), normal(2, 2, 6, 8)
-    seen = np.array([[1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1]], bool)[:, None, None]
-    got = read(ops, ops.attention(ops.array(q), ops.array(k), ops.array(v), ops.array(seen), 0.5))
-    np.testing.assert_allclose(got, attention_by_hand(q, k, v, seen, 0.5), rtol=1e-4, atol=1e-5)
-
-
 def test_swiglu(ops: Ops) -> None:
     x = normal(2, 1, 8)
     gate, up = np.split(x.astype(np.float64), 2, -1)

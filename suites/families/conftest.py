@@ -12,16 +12,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from below import Below
 from family_oracles import transformers_of
+from tiny_checkpoints import MODELS, NAMES, tokens_of
 
 from tokenline.checkpoint.open import open_checkpoint
 from tokenline.client import Model
 from tokenline.models import FAMILIES
 from tokenline.ops import BACKENDS, open_ops
-
-MODELS = Path(__file__).parents[2] / "golden" / "models"
-NAMES = sorted(path.parent.name for path in MODELS.glob("*/checkpoint"))
-
-TEXT = (MODELS / "corpus.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session", params=NAMES)
@@ -54,10 +50,7 @@ def below(checkpoint: Path, backend: str) -> Below:
 
 @pytest.fixture(scope="session")
 def tokens(checkpoint: Path) -> list[int]:
-    """300 tokens: what the checkpoint knows by heart, then what it has never seen."""
-    ids = open_checkpoint(str(checkpoint), FAMILIES).text.tokenizer.encode(TEXT)
-    strange = np.random.default_rng(5).integers(3, 259, 80)
-    return [*ids[:220], *(int(token) for token in strange)]
+    return tokens_of(checkpoint)
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 from family_oracles import transformers_of
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tokenline.checkpoint.fp8 import E4M3
 from tokenline.checkpoint.mxfp4 import dequantize_mxfp4
 from tokenline.client import Model
 from tokenline.errors import CheckpointError
@@ -31,8 +32,10 @@ Variant = Callable[..., Path]
 def variant(tmp_path: Path) -> Variant:
     """A tiny checkpoint with other settings, and with other weights where they are given."""
 
-    def made(family: str, weights: dict[str, torch.Tensor] | None = None, **settings: Any) -> Path:
-        directory = tmp_path / family
+    def made(
+        family: str, weights: dict[str, torch.Tensor] | None = None, name: str = "", **settings: Any
+    ) -> Path:
+        directory = tmp_path / (name or family)
         shutil.copytree(MODELS / family / "checkpoint", directory)
         config = json.loads((directory / "config.json").read_text()) | settings
         config = {key: value for key, value in config.items() if value is not ...}
@@ -92,6 +95,35 @@ def test_mxfp4_is_mlxs() -> None:
     theirs = mx.dequantize(mx.array(words), mx.array(scales), mode="mxfp4", dtype=mx.float32)
     ours = dequantize_mxfp4(words.view(np.uint8).reshape(6, 3, 16), scales)
     np.testing.assert_array_equal(ours, np.array(theirs))
+
+
+def test_eight_bit_floats_are_torchs() -> None:
+    codes = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)
+    np.testing.assert_array_equal(E4M3, codes.to(torch.float32).numpy())
+
+
+def test_deepseek_in_eight_bit_floats_is_deepseek_of_their_values(variant: Variant) -> None:
+    """As published: blocks of 128 on 128, the last of them partial."""
+    eight, floats = {}, {}
+    for name, value in load_file(MODELS / "deepseek_v3" / "checkpoint" / "model.safetensors").items():
+        eight[name] = floats[name] = value.to(torch.float32)
+        if not name.endswith("proj.weight"):
+            continue
+        rows, columns = (-(-size // 128) for size in value.shape)
+        scales = torch.rand(rows, columns) + 0.5
+        wide = scales.repeat_interleave(128, 0).repeat_interleave(128, 1)[: value.shape[0], : value.shape[1]]
+        eight[name] = (floats[name] / wide).to(torch.float8_e4m3fn)
+        eight[f"{name}_scale_inv"] = scales
+        floats[name] = eight[name].to(torch.float32) * wide
+    settings = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}
+    published = said(variant("deepseek_v3", eight, "fp8", quantization_config=settings), "torch")
+    np.testing.assert_array_equal(published, said(variant("deepseek_v3", floats), "torch"))
+
+
+def test_fp8_without_blocks_is_refused_by_name(variant: Variant) -> None:
+    directory = variant("deepseek_v3", quantization_config={"quant_method": "fp8"})
+    with pytest.raises(CheckpointError, match="weight_block_size None"):
+        said(directory, "torch")
 
 
 def test_mixtral_slides_where_its_configuration_says_so(variant: Variant, backend: str) -> None:

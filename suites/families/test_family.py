@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from below import Below
+from distance import ENVELOPE, apart
 from family_oracles import (
     MLX_LM_DIFFERS,
     TRANSFORMERS_DIFFERS,
@@ -19,15 +20,8 @@ from family_oracles import (
 from tokenline.client import Model
 from tokenline.decode.prefill_plan import PrefillPlan
 
-# max |difference of logits| over the range of the logits, float32.
-ENVELOPE = 1e-4
 # A greedy choice is decided where the two likeliest differ by more than this part of the range.
 DECIDED = 1e-3
-
-
-def apart(ours: np.ndarray, theirs: np.ndarray) -> float:
-    assert ours.shape == theirs.shape
-    return float(np.abs(ours - theirs).max() / np.ptp(theirs))
 
 
 def test_logits_are_transformers(model: Model, tokens: list[int], transformers_logits: np.ndarray) -> None:

@@ -117,6 +117,7 @@ def test_quantized_matrices_are_mlxs(bits: int, group: int) -> None:
     matrix[3], matrix[4, 7] = -np.abs(matrix[3]), 1000
     ours = quantized(matrix, bits, group)
     codes, scales, biases = mx.quantize(mx.array(matrix), group_size=group, bits=bits)
+    assert ours.scales.dtype == ours.biases.dtype == np.float32
     np.testing.assert_allclose(ours.scales, np.array(scales), rtol=1e-6)
     np.testing.assert_array_equal(ours.biases, np.array(biases))
     theirs = np.array(mx.dequantize(codes, scales, biases, group_size=group, bits=bits))

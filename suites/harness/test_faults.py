@@ -98,6 +98,7 @@ GOOD = f'{HEAD}not_applicable = "no"\n'
         (FAULTS, "[[fault]\n", "faults.catalogue: f.toml: "),
         (FAULTS, f'{HEAD}where = "x"\n', "faults.catalogue: f.toml:5: fault[0].where: unknown key"),
         ("[faults]\n", None, "faults.catalogue: [faults] catalogue: there is no [[fault]] in it"),
+        (FAULTS, f'{GOOD}target = "x"\n', "fault a: there is no x/paritygate.toml: name the folder of one"),
         (f'{FAULTS}target = "there"\n', GOOD, "faults.target: there is no there/paritygate.toml"),
     ],
 )
@@ -289,7 +290,7 @@ def test_a_script_of_the_tree_stays_a_script(tmp_path: Path) -> None:
 
 def test_names_that_is_no_expression_and_a_bar_that_is_no_commit_are_one_line(toy: Path) -> None:
     (toy / "f.toml").write_text(f'{HEAD}edits = [{{ file = "x", append = "y" }}]\nnames = "("\n')
-    with pytest.raises(policies.PolicyError, match="`names` is no regular expression"):
+    with pytest.raises(policies.PolicyError, match=r"fault .*: `names` .* is no regular expression"):
         load_catalogue(toy, ["f.toml"])
     told = CliRunner().invoke(app, ["verify", "--root", str(ROOT), "--bar", "nope", "--only", "history"])
     assert (told.exit_code, told.output.strip()) == (

@@ -11,11 +11,11 @@ import pytest
 
 from paritygate import policy as policies
 from paritygate.arms.written_answer import cut_at_stop
-from paritygate.case import load_cases
 from paritygate.gates.golden import store_check
 from paritygate.golden.admission import NotAdmitted, admit
 from paritygate.golden.store import Acceptance, GoldenError, Store, decode, encode
 from paritygate.golden.survey import survey
+from paritygate.policy.case_file import load_cases
 
 sys.path.insert(0, str(Path(__file__).parent))
 from hand_made_goldens import CASE, POLICY, REASON, answers, golden

@@ -77,6 +77,14 @@ def test_a_setting_that_one_side_does_not_tell_is_no_difference(stream: Make) ->
     assert compare(*both, floor=FLOOR).verdict is Verdict.SETUP_ERROR
 
 
+@pytest.mark.parametrize("bits", ["weight_bits", "weight_group", "kv_bits"])
+def test_fewer_bits_are_a_setting(stream: Make, bits: str) -> None:
+    ours, theirs = (stream([1], manifest={"engine": "a", bits: value}) for value in (None, 32))
+    found = compare(ours, theirs, floor=FLOOR, settings=SETTINGS + EXECUTION)
+    assert found.verdict is Verdict.SETUP_ERROR
+    assert found.headline == f"the arms were not set alike: {bits} None and 32"
+
+
 def test_the_unused_seed_of_a_greedy_row_is_no_setting(stream: Make) -> None:
     ours, theirs = (stream([1], manifest={"sampling": {"temperature": 0, "seed": s}}) for s in (1, 2))
     assert compare(ours, theirs, floor=FLOOR).verdict is Verdict.IDENTICAL

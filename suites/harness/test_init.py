@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -91,6 +96,27 @@ def test_a_policy_that_exists_is_not_touched(tmp_path: Path, program: str) -> No
         (["--engine", "unheard-of"], "no engine 'unheard-of': there are transformers"),
         (["--engine", "transformers"], "--model is missing: with --yes nothing is asked"),
         (["--engine", "server", "--model", "m"], "--command is missing"),
+        (
+            ["--engine", "command", "--model", "m", "--command", 'say "{prompt}'],
+            "--command cannot be split into words: No closing quotation",
+        ),
+        (
+            ["--engine", "command", "--model", "m", "--command", "say"],
+            "--command has no place for the prompt",
+        ),
+        (["--engine", "command", "--model", "m", "--command", "  "], "--command is empty"),
+        (
+            ["--engine", "server", "--model", "m", "--command", "serve --port 80"],
+            "--command has no place for the port",
+        ),
+        (
+            ["--engine", "server", "--model", "m", "--command", "serve 'x"],
+            "--command cannot be split into words",
+        ),
+        (["--engine", "transformers", "--model", ""], "--model is empty"),
+        (["--engine", "url", "--url", ""], "--url is empty"),
+        (["--engine", "transformers", "--model", "m", "--prompt", " "], "--prompt is empty"),
+        (["--engine", "transformers", "--model", "m\udce9"], "an answer is no Unicode text: '\\udce9'"),
         (["--engine", "url", "--dialect", "french"], "no dialect 'french': there are openai"),
         (
             ["--engine", "transformers", "--model", "m", "--url", "http://x"],
@@ -149,3 +175,69 @@ def test_every_engine_makes_a_policy_that_loads(tmp_path: Path, engine: str) -> 
 
 def test_values_are_toml() -> None:
     assert quoted(["a", 1, True, "\x7f"]) == '["a", 1, true, "\\u007f"]'
+
+
+def test_answers_that_end_early_are_one_line(tmp_path: Path) -> None:
+    status, said = run(tmp_path, typed="command\ntoy\n")
+    assert status == 2
+    assert "the answers ended: give the rest as options" in said
+    assert not (tmp_path / "paritygate.toml").exists()
+
+
+def started(root: Path, **how: Any) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-m", "paritygate", "init", "--root", str(root)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"), [(b"", b"the answers ended"), (b"transformers\n\xff\n", b"no text in utf-8")]
+)
+def test_without_a_terminal_what_cannot_be_read_is_one_line(
+    tmp_path: Path, typed: bytes, says: bytes
+) -> None:
+    process = started(tmp_path, stdin=subprocess.PIPE, env=os.environ | {"PYTHONIOENCODING": "utf-8:strict"})
+    _, said = process.communicate(typed, timeout=60)
+    assert process.returncode == 2
+    assert says in said
+    assert said.count(b"\n") == 1
+
+
+def test_ctrl_c_at_a_question_writes_nothing(tmp_path: Path) -> None:
+    process = started(tmp_path, stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    while not process.stdout.read1().endswith(b": "):  # type: ignore[union-attr]
+        pass
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (4, b"interrupted: nothing was written\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("there", ["a link to nothing", "a folder"])
+def test_whatever_has_the_policys_name_is_not_touched(tmp_path: Path, there: str) -> None:
+    path = tmp_path / "paritygate.toml"
+    if there == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "gone")
+    status, said = run(tmp_path, "--yes", "--engine", "transformers", "--model", "m")
+    assert status == 2
+    assert "exists already" in said
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "open", full)
+    status, said = run(tmp_path, "--yes", "--engine", "transformers", "--model", "m")
+    assert status == 2
+    assert said == f"{tmp_path / 'paritygate.toml'} cannot be written: Read-only file system\n"
+
+
+def test_a_root_whose_name_looks_like_markup_is_said_as_it_is(tmp_path: Path) -> None:
+    root = tmp_path / "[bold]x[" / "red]"
+    root.mkdir(parents=True)
+    status, said = run(root, "--yes", "--engine", "transformers", "--model", "m")
+    assert status == 0
+    assert f"wrote {root / 'paritygate.toml'}: engine and again" in said

@@ -33,7 +33,7 @@ def test_the_shown_policy_runs_one_gate(tmp_path: Path) -> None:
     ("case", "message"),
     [
         ('name = "capital"\nprompt = "x"\nmax_tokens = 1', "another case is named 'capital' too"),
-        ('name = "other"\nprompt = "x"\nmax_tokens = -1', "-1 is negative"),
+        ('name = "other"\nprompt = "x"\nmax_tokens = -1', "is -1: give a number of at least 1"),
     ],
 )
 def test_a_case_that_would_hide_another_or_ask_for_less_than_nothing_is_refused(

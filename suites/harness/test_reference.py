@@ -21,12 +21,13 @@ from paritygate import run as runs
 from paritygate import stream
 from paritygate.arms.registry import GROUP
 from paritygate.bench.settings import BenchPolicy
-from paritygate.case import Case, Constraint, Message, Sampler, load_cases
+from paritygate.case import Case, Constraint, Message, Sampler
 from paritygate.cli import app
 from paritygate.faults.catalogue import Edit, Fault
 from paritygate.faults.plant import plant
 from paritygate.faults.settings import FaultsPolicy
 from paritygate.golden import store
+from paritygate.policy.case_file import load_cases
 from paritygate.policy.catalogue import load_catalogue
 from paritygate.policy.load import SECTIONS
 from paritygate.schema import SCHEMAS, PolicyFile, schema_text
@@ -58,6 +59,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "`[[waivers]]`": policies.Waiver,
         "`[triage]`": TriagePolicy,
         "`[reuse]`": policies.ReusePolicy,
+        "`[members]`": policies.MembersPolicy,
         "`[bench]`": BenchPolicy,
         "`[structure]`": StructurePolicy,
     },
@@ -157,6 +159,9 @@ def test_a_shown_policy_is_read(index: int, tmp_path: Path) -> None:
     (tmp_path / "paritygate.toml").write_text(whole, encoding="utf-8")
     (faults,) = blocks("faults", "toml")
     (tmp_path / "faults.toml").write_text(faults, encoding="utf-8")
+    member = tmp_path / "golden" / "models" / "qwen3"
+    member.mkdir(parents=True)
+    (member / "paritygate.toml").write_text(POLICIES[0], encoding="utf-8")
     policy = policies.load(tmp_path)
     assert policy.tables == set(tomllib.loads(whole))
     jsonschema_rs.validate(SCHEMAS["policy"](), json.loads(json.dumps(tomllib.loads(whole), default=str)))

@@ -199,3 +199,20 @@ def test_an_interrupted_run_is_told_to_finish_and_not_to_quieten_the_machine() -
     run = replace(green_run(), checks=(), interrupted=True, exit=Exit.INCONCLUSIVE)
     assert headline(run) == "Interrupted before the first check."
     assert "let it finish" in advice(run)
+
+
+def test_the_page_says_once_what_the_worst_check_says(tmp_path: Path) -> None:
+    """Under its heading is the verdict; the sentence stands with the check."""
+    write(red_run(), tmp_path)
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "<h1>3 of 37 checks failed; first golden/mlx/chat-moon.</h1>" in text
+    header, _, rest = text.partition("</header>")
+    assert "first differs" not in header
+    assert "first differs at token 20" in rest
+    # On a narrow page, where the names of the columns are not shown, each cell says its own.
+    table = rest.partition('<table class="top">')[2].partition("</table>")[0]
+    assert re.findall(r"<td[^>]*>", table) == [
+        f'<td data-name="{name}">'
+        for _ in range(2)
+        for name in ("token", "first choice", "second choice", "gap")
+    ]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import get_args
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from paritygate.cli import app
 from paritygate.structure.gate import Source, judge
 from paritygate.structure.rules import AnyRule, Language
 from paritygate.structure.source import Tree
@@ -67,10 +70,11 @@ def test_a_dead_shape_rule_names_itself(fields: dict, said: str) -> None:
 
 
 def test_a_pattern_that_is_none_is_one_line() -> None:
-    made = judged(kind="absent-structure", structure=" ")
-    assert (made.outcome, made.verdict) == (Outcome.COULD_NOT_RUN, Verdict.SETUP_ERROR)
-    assert "is no ast-grep pattern of rust" in made.headline
-    assert "\n" not in made.headline
+    with pytest.raises(
+        msgspec.ValidationError, match="rule 'r': ' ' is no ast-grep pattern of rust: No AST"
+    ) as caught:
+        judged(kind="absent-structure", structure=" ")
+    assert "\n" not in str(caught.value)
 
 
 def test_without_ast_grep_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,3 +135,35 @@ def test_dynamic_calls_where_the_rule_looked_are_counted_and_listed() -> None:
         ("src/b.py", 7),
     ]
     assert "2 dynamic calls there cannot be followed" in made.headline
+
+
+ABSENT = 'kind = "absent-pattern"\npattern = '
+SHAPE = (
+    'kind = "only-structure-in"\nlanguage = "rust"\nfiles = ["src/**"]\nonly_in = ["src/a.rs"]\nstructure = '
+)
+NAMED = 'kind = "only-defined-in"\nonly_in = ["src/a.py"]\n'
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (f'{ABSENT}"a("', "pattern 'a(' is no regular expression: missing ), unterminated subpattern at position 1"),
+        (f'{ABSENT}"a{{99999999999999999999}}"', "pattern 'a{99999999999999999999}' is no regular expression: the "
+         "repetition number is too large"),
+        (f'{NAMED}defines = "*"', "defines '*' is no regular expression: nothing to repeat at position 0"),
+        (f'{NAMED}compares = "["', "compares '[' is no regular expression: unterminated character set"),
+        (f'{NAMED}computes = "?"', "computes '?' is no regular expression: nothing to repeat at position 0"),
+        (f'{SHAPE}"a; b;"', "'a; b;' is no ast-grep pattern of rust: Multiple AST nodes are detected"),
+    ],
+)  # fmt: skip
+def test_a_pattern_that_is_none_is_a_usage_error_with_the_line_of_its_rule(
+    tmp_path: Path, rule: str, said: str
+) -> None:
+    (tmp_path / "paritygate.toml").write_text(
+        'schema = 1\n[checkpoint]\nname = "m"\nmodel = "m"\n[structure]\n[[structure.rules]]\nname = "told"\n'
+        f'why = "Because."\nplanted = {{ file = "src/b.rs", append = "x" }}\n{rule}\n'
+    )
+    for words in (["structure"], ["verify"]):
+        result = CliRunner().invoke(app, [*words, "--root", str(tmp_path)])
+        assert result.exit_code == 2, result.output
+        assert f"paritygate.toml:6: structure.rules[0]: rule 'told': {said}" in result.output

@@ -18,12 +18,14 @@ class Tensors:
         self._names = frozenset(names)
         self._read = read
         self._taken: set[str] = set()
+        self._prefix = ""
 
     def __contains__(self, name: str) -> bool:
-        return name in self._names
+        return self._prefix + name in self._names
 
     def take(self, name: str, shape: tuple[int, ...]) -> HostArray:
         """The matrix, whose shape must be the configuration's; CheckpointError where it is not, or is missing."""
+        name = self._prefix + name
         if name not in self._names:
             raise CheckpointError(f"the checkpoint lacks {name}", "it is incomplete; fetch it again")
         array = self._read(name)
@@ -37,7 +39,14 @@ class Tensors:
 
     def leave(self, name: str) -> None:
         """Say that the matrix is known and not needed (a tied head that is stored all the same)."""
-        self._taken.add(name)
+        self._taken.add(self._prefix + name)
+
+    def below(self, prefix: str) -> Tensors:
+        """The matrices whose names begin so, by the rest of their names; the others are known and not needed."""
+        made = Tensors(self._names, self._read)
+        made._prefix, made._taken = self._prefix + prefix, self._taken
+        made._taken.update(name for name in self._names if not name.startswith(made._prefix))
+        return made
 
     def leave_under(self, prefix: str) -> None:
         """`leave` for all whose names begin so."""

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.checkpoint.fp8 import E4M3, fp8_blocks
 from tokenline.checkpoint.mlx_quantized import mlx_quantized
 from tokenline.errors import CheckpointError
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
-_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64}
+_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64, "F8_E4M3": np.uint8}
 _CODES = {"U8": np.uint8, "U32": np.uint32}  # packed weights, which only their reader can make numbers of
 _MAX_HEADER = 100_000_000  # the format's own limit
 
@@ -93,6 +94,8 @@ class SafetensorsFile:
         values = np.frombuffer(self._map, stored, count=count, offset=self._start + start)
         if dtype == "BF16":
             return (values.astype(np.uint32) << 16).view(np.float32).reshape(shape)
+        if dtype == "F8_E4M3":
+            return E4M3[values].reshape(shape)
         if dtype in _CODES:
             return values.reshape(shape)
         return values.astype(np.float32).reshape(shape)
@@ -121,5 +124,9 @@ def tensors(directory: Path, config: Mapping[str, Any]) -> Tensors:
     def read(name: str) -> np.ndarray:
         return where[name].read(name)
 
-    quantization = config.get("quantization")
-    return Tensors(where, read) if quantization is None else mlx_quantized(set(where), read, quantization)
+    if (by_mlx := config.get("quantization")) is not None:
+        return mlx_quantized(set(where), read, by_mlx)
+    published = config.get("quantization_config") or {}
+    if published.get("quant_method") == "fp8":
+        return fp8_blocks(set(where), read, published)
+    return Tensors(where, read)

@@ -94,6 +94,24 @@ def pre_norm_layer(
     )
 
 
+def sandwich_layer(
+    index: int,
+    mixer: Block,
+    mlp: Block,
+    around_mixer: tuple[Norm, Norm],
+    around_mlp: tuple[Norm, Norm],
+    new_cache: Callable[[], LayerCache],
+) -> Layer:
+    """A mixer and an MLP, each between two norms: one of what it reads, one of what it adds."""
+    return Layer(
+        [
+            Residual(f"layers.{index}.attention", mixer, before=around_mixer[0], after=around_mixer[1]),
+            Residual(f"layers.{index}.mlp", mlp, before=around_mlp[0], after=around_mlp[1]),
+        ],
+        new_cache,
+    )
+
+
 class Decoder:
     """A family at one checkpoint on one backend (`base.Model`)."""
 

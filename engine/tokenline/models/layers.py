@@ -175,7 +175,11 @@ def gated(ops: Ops, activation: str) -> Callable[[Array], Array]:
 
 
 class Embedding:
-    """Token embedding; a tied head is the same matrix (`head.Head`). `scale` multiplies what is looked up."""
+    """Token embedding; a tied head is the same matrix (`head.Head`). `scale` multiplies what is looked up.
+
+    The scale is rounded to the dtype of the computation first, as where Gemma was trained: the square root of 3072 is
+    55.5 in bfloat16.
+    """
 
     def __init__(
         self,
@@ -187,10 +191,11 @@ class Embedding:
         *,
         scale: float = 1.0,
     ) -> None:
-        self._ops, self._scale = ops, scale
+        self._ops = ops
+        self._scale = None if scale == 1.0 else ops.array(np.asarray([scale], np.float32))
         self.vocabulary_size, self.width = vocabulary, width
         self.table: Weight = ops.table(tensors.take(f"{name}.weight", (vocabulary, width)))
 
     def __call__(self, ids: Array) -> Array:
         x = self._ops.embedding(ids, self.table)
-        return x if self._scale == 1.0 else x * self._scale
+        return x if self._scale is None else x * self._scale

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenline.ops.affine import affine
 from tokenline.ops.precision import Precision
 
 
@@ -70,19 +71,9 @@ def stack_rows(arrays: list[HostArray]) -> HostArray:
 def quantized(matrix: np.ndarray, bits: int, group_size: int) -> QuantizedArray:
     """A float matrix [N, K] in groups along its rows, by the rule of MLX's affine quantization."""
     rows, width = matrix.shape
-    highest = np.float32((1 << bits) - 1)
     groups = np.asarray(matrix, np.float32).reshape(rows, width // group_size, group_size)
-    low, high = groups.min(-1), groups.max(-1)
-    # The edge farther from zero is met exactly, and zero is one of the values.
-    from_low = np.abs(low) > np.abs(high)
-    scale = np.maximum((high - low) / highest, np.float32(1e-7))
-    scale, edge = np.where(from_low, scale, -scale), np.where(from_low, low, high)
-    steps = np.rint(edge / scale)
-    meets = steps != 0
-    scale = np.where(meets, edge / np.where(meets, steps, 1), scale)
-    bias = np.where(meets, edge, np.float32(0))
-    codes = np.clip(np.rint((groups - bias[..., None]) / scale[..., None]), 0, highest)
-    return QuantizedArray(codes.astype(np.uint8).reshape(rows, width), scale, bias, bits, group_size)
+    codes, scales, biases = affine(np, groups, bits)
+    return QuantizedArray(codes.astype(np.uint8).reshape(rows, width), scales, biases, bits, group_size)
 
 
 def coded(array: HostArray, precision: Precision) -> HostArray:

@@ -1,27 +1,20 @@
-"""Groups of codes on torch: the affine quantization that MLX has kernels for."""
+"""Groups of codes on torch, which has no kernel for them."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from tokenline.ops.affine import affine
+
 
 def quantize(x: Tensor, bits: int, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
     """As `Ops.quantize` says; two codes of four bits share a byte, the earlier in its low half."""
-    highest = (1 << bits) - 1
-    groups = x.float().unflatten(-1, (-1, group_size))
-    low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
-    # The edge farther from zero is met exactly, and zero is one of the values.
-    from_low = low.abs() > high.abs()
-    scale = ((high - low) / highest).clamp_min(1e-7)
-    scale, edge = torch.where(from_low, scale, -scale), torch.where(from_low, low, high)
-    steps = torch.round(edge / scale)
-    scale = torch.where(steps == 0, scale, edge / steps)
-    bias = torch.where(steps == 0, 0.0, edge)
-    codes = torch.round((groups - bias) / scale).clamp_(0, highest).to(torch.uint8).flatten(-2)
+    codes, scales, biases = affine(torch, x.float().unflatten(-1, (-1, group_size)), bits)
+    codes = codes.to(torch.uint8).flatten(-2)
     if bits == 4:
         codes = codes[..., 0::2] | (codes[..., 1::2] << 4)
-    return codes, scale.squeeze(-1).to(x.dtype), bias.squeeze(-1).to(x.dtype)
+    return codes, scales.to(x.dtype), biases.to(x.dtype)
 
 
 def dequantize(codes: Tensor, scales: Tensor, biases: Tensor, bits: int, group_size: int) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,12 +15,15 @@ from typing import IO, Any, ClassVar, Literal
 import msgspec
 import numpy as np
 
+from paritygate.arms import leashed
 from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError, Capabilities
+from paritygate.arms.leash import NOT_STARTED
 from paritygate.arms.own_settings import own_settings
 from paritygate.arms.printed import end_of
 from paritygate.arms.written_answer import refuse_beyond_sampling
 from paritygate.case import Case
+from paritygate.quantities import Seconds, Threads
 from paritygate.stream import Stream
 
 PROMPT_PLACES = ("{prompt}", "{prompt_file}")
@@ -39,8 +41,8 @@ class CommandOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     output: Literal["result", "text"] = "result"
     backend: str = "auto"
     dtype: str = "float32"
-    threads: int = 1
-    timeout_s: float = 120.0
+    threads: Threads = 1
+    timeout_s: Seconds = 120.0
 
     def __post_init__(self) -> None:
         if self.command and not any(place in word for word in self.command for place in PROMPT_PLACES):
@@ -79,38 +81,33 @@ def _wait(
 
 
 def run_to_end(
-    words: list[str], timeout_s: float, descriptors: tuple[int, ...] = ()
+    words: list[str],
+    timeout_s: float,
+    descriptors: tuple[int, ...] = (),
+    running: set[subprocess.Popen[bytes]] | None = None,
 ) -> tuple[int, bytes, bytes]:
-    """Exit status, stdout and stderr of a program, its children killed with it. Raises ArmError when it hangs.
+    """Exit status, stdout and stderr of a program; nothing that it started outlives it.
 
-    `descriptors` stay open in the program, under their numbers.
+    Raises ArmError where it cannot be started, hangs, or prints without end.
+
+    `descriptors` stay open in the program, under their numbers. It is in `running` as long as it runs, for another
+    thread to end.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-                pass_fds=descriptors,
-            )
-        except OSError as error:
-            raise ArmError(f"{words[0]} cannot be started: {error.strerror}") from error
+        process = leashed.start(words, stdout=out, stderr=err, descriptors=descriptors)
+        running = set() if running is None else running
+        running.add(process)
         try:
             status = _wait(process, words[0], timeout_s, (out, err))
         finally:
-            end_group(process)
+            leashed.end(process)
+            running.discard(process)
         out.seek(0)
         err.seek(0)
-        return status, out.read(), err.read()
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that was started with its own session, and all that it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        said, complained = out.read(), err.read()
+    if status == NOT_STARTED and complained.startswith(f"{words[0]} cannot be started: ".encode()):
+        raise ArmError(complained.decode(errors="replace").strip())
+    return status, said, complained
 
 
 def _constraint_words(case: Case) -> list[str]:
@@ -137,6 +134,7 @@ class CommandArm:
         self.name = name
         self.options = options
         self.model = model
+        self._running: set[subprocess.Popen[bytes]] = set()
         result = options.output == "result"
         self.capabilities = Capabilities(
             token_ids=result,
@@ -228,7 +226,7 @@ class CommandArm:
             prompt_file = Path(f"/dev/fd/{file.fileno()}")
             own = not self.options.command
             words = self._tokenline(case, prompt_file, times) if own else self._foreign(case, prompt_file)
-            status, out, err = run_to_end(words, self.options.timeout_s, (file.fileno(),))
+            status, out, err = run_to_end(words, self.options.timeout_s, (file.fileno(),), self._running)
         if status != 0:
             raise ArmError(
                 f"arm {self.name}, case {case.name}: it ended with exit status {status}",
@@ -270,4 +268,6 @@ class CommandArm:
         raise ArmError(f"arm {self.name}: a command line gives no logits")
 
     def close(self) -> None:
-        """Nothing outlives an answer."""
+        """Nothing outlives an answer; one that is being waited for in another thread is ended."""
+        for process in tuple(self._running):
+            leashed.end(process)

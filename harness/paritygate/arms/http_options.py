@@ -8,6 +8,7 @@ import msgspec
 
 from paritygate.arms.dialects import DialectName
 from paritygate.arms.own_settings import own_settings
+from paritygate.quantities import Bytes, Seconds, Threads
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,9 +31,9 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     api_key_env: str = ""
     backend: str = "auto"
     dtype: str = "float32"
-    threads: int = 1
-    cache_bytes: int | None = None
-    timeout_s: float = 120.0
+    threads: Threads = 1
+    cache_bytes: Bytes | None = None
+    timeout_s: Seconds = 120.0
 
     def __post_init__(self) -> None:
         if self.url and self.command:

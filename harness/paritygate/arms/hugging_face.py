@@ -9,13 +9,13 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from paritygate.arms.base import ArmError
 from paritygate.digest import file_digest
+from paritygate.scratch import scratch
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -102,8 +102,8 @@ def as_directory(checkpoint: Path, kept: Path | None = None) -> Path:
         return directory
     folder.mkdir(parents=True, exist_ok=True)
     # Renamed when it is whole: another run that looks meanwhile sees nothing, or all of it.
-    with tempfile.TemporaryDirectory(prefix=".converting-", dir=folder) as scratch:
-        unfinished = Path(scratch) / "checkpoint"
+    with scratch("converting", under=folder) as place:
+        unfinished = place / "checkpoint"
         save_directory(checkpoint, unfinished)
         try:
             unfinished.rename(directory)

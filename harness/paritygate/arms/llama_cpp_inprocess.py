@@ -14,6 +14,7 @@ from paritygate.arms.dialects import sampler_fields
 from paritygate.arms.hugging_face import checkpoint_at, versions_of, weights_hash
 from paritygate.arms.written_answer import asked_of, refuse_nothing
 from paritygate.case import Case
+from paritygate.quantities import Seconds, Threads, Tokens
 from paritygate.stream import Position, Stream, TopToken, Usage
 
 CAUSES = {"eos": "Eos", "word": "StopSequence", "limit": "Length"}
@@ -28,11 +29,11 @@ class LlamaCppOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     with a float32 cache and flash attention off computes in float32 throughout.
     """
 
-    threads: int = 1
-    context_length: int = 4096
+    threads: Threads = 1
+    context_length: Tokens = 4096
     flash_attention: Literal["auto", "on", "off"] = "auto"
     cache_type: Literal["f16", "f32"] = "f16"
-    timeout_s: float = 240.0
+    timeout_s: Seconds = 240.0
 
 
 class LlamaCppArm:

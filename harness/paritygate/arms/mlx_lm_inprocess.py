@@ -26,6 +26,7 @@ from paritygate.arms.written_answer import (
     written_stream,
 )
 from paritygate.case import Case
+from paritygate.quantities import Seconds, Threads
 from paritygate.stream import Stream
 
 LIBRARIES = ("mlx-lm", "mlx", "transformers", "tokenizers")
@@ -45,9 +46,9 @@ class MlxLmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     detokenizer: Literal["own", "plain"] = "own"
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    threads: int = 1
+    threads: Threads = 1
     converted: str = ""
-    timeout_s: float = 240.0
+    timeout_s: Seconds = 240.0
 
 
 class MlxLmArm:

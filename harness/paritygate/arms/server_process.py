@@ -12,9 +12,8 @@ from typing import IO
 
 import httpx
 
-from paritygate.arms import leash
+from paritygate.arms import leashed
 from paritygate.arms.base import ArmError
-from paritygate.arms.command import end_group
 from paritygate.arms.printed import end_of
 
 POLL_SECONDS = 0.05
@@ -36,13 +35,7 @@ class ServerProcess:
         self.url = f"http://127.0.0.1:{self.port}"
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed by stop)
         words = [word.replace("{port}", str(self.port)) for word in words]
-        self._process = subprocess.Popen(
-            leash.words(words),
-            stdin=subprocess.PIPE,
-            stdout=self._printed,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        self._process = leashed.start(words, stdout=self._printed, stderr=subprocess.STDOUT)
         try:
             self._wait(ready, timeout_s)
         except BaseException:
@@ -70,7 +63,5 @@ class ServerProcess:
             self._process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=STOPPING_SECONDS)
-        end_group(self._process)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        leashed.end(self._process)
         self._printed.close()

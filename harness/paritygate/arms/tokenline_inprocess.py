@@ -13,6 +13,7 @@ from paritygate.arms.base import ArmError, Capabilities
 from paritygate.arms.own_settings import own_settings
 from paritygate.arms.together import together
 from paritygate.case import Case
+from paritygate.quantities import Bytes, Seconds, Threads
 from paritygate.stream import Stream
 
 
@@ -21,9 +22,9 @@ class TokenlineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     backend: str
     dtype: str = "float32"
-    threads: int = 1
-    cache_bytes: int | None = None
-    timeout_s: float = 240.0
+    threads: Threads = 1
+    cache_bytes: Bytes | None = None
+    timeout_s: Seconds = 240.0
 
 
 def parameters(case: Case) -> dict[str, Any]:

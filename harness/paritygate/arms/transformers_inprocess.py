@@ -19,6 +19,7 @@ from paritygate.arms.written_answer import (
     written_stream,
 )
 from paritygate.case import Case
+from paritygate.quantities import Seconds, Threads
 from paritygate.stream import Stream
 
 LIBRARIES = ("transformers", "torch", "tokenizers", "gguf")
@@ -30,8 +31,8 @@ class TransformersOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """The keys of an arm of kind `transformers`; MODEL is a Hugging Face directory or a .gguf file."""
 
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    threads: int = 1
-    timeout_s: float = 240.0
+    threads: Threads = 1
+    timeout_s: Seconds = 240.0
 
 
 class TransformersArm:

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from msgspec.structs import replace
-from rich.console import Console
 from rich.table import Table
 
 from paritygate import policy as policies
@@ -19,6 +18,7 @@ from paritygate.bench.compare import PEER_OF, compare_with_peers, lines
 from paritygate.bench.observation import UNITS
 from paritygate.bench.pairs import BenchError
 from paritygate.command_line import Root, policy_at, refused
+from paritygate.console import Console
 from paritygate.verdict import Check, Exit, Outcome, exit_code
 
 app = typer.Typer(

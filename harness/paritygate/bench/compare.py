@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from paritygate.bench.observation import FIGURES, Observation, Workload
 from paritygate.bench.pairs import BenchError, Side
 from paritygate.bench.session import Session, run_session
 from paritygate.bench.settings import BenchPolicy
+from paritygate.scratch import scratch
 
 # The peer that runs on the same library, and so the same kernels, as each of our backends.
 PEER_OF = {"torch": "transformers", "mlx": "mlx-lm"}
@@ -57,12 +57,12 @@ def compare_with_peers(
         raise BenchError(
             f"peers have no dtype {workload.options['dtype']!r}: use float32, bfloat16 or float16"
         )
-    with tempfile.TemporaryDirectory(prefix="paritygate-peer-") as scratch:
+    with scratch("peer") as folder:
         directory = ""
         if "mlx" in backends:
             progress("writing the checkpoint as a directory that mlx-lm reads")
-            save_directory(checkpoint, Path(scratch))
-            directory = scratch
+            save_directory(checkpoint, folder)
+            directory = str(folder)
         for backend in backends:
             peer = PEER_OF[backend]
             settings = {key: workload.options[key] for key in ("dtype", "threads")}

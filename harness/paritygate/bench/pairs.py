@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ import msgspec
 import paritygate
 from paritygate import revision as revisions
 from paritygate.bench.observation import Observation, Workload
+from paritygate.scratch import scratch
 
 OBSERVATION_SECONDS = 240.0
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
@@ -90,12 +89,11 @@ def git(root: Path, *arguments: str) -> str:
 @contextlib.contextmanager
 def base_checkout(root: Path, revision: str) -> Iterator[Path]:
     """The tree of a revision in a temporary folder, removed afterwards, whatever happens."""
-    folder = Path(tempfile.mkdtemp(prefix="paritygate-base-"))
-    place = folder / "tree"
     try:
-        git(root, "worktree", "add", "--detach", "--quiet", str(place), revision)
-        yield place
+        with scratch("base") as folder:
+            place = folder / "tree"
+            git(root, "worktree", "add", "--detach", "--quiet", str(place), revision)
+            yield place
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(BenchError):
             git(root, "worktree", "prune")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from paritygate.bench.observation import FIGURES
+from paritygate.quantities import Alpha, Count, Margin, Natural, Seconds, Threads, Tokens
 
 
 class BenchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -21,30 +22,23 @@ class BenchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     case: str = ""
     backend: str = "torch"
     dtype: str = "auto"
-    threads: int = 1
-    prompt_tokens: int = 512
-    decode_tokens: int = 32
-    warmup_tokens: int = 8
-    margin: float = 0.08
-    margins: dict[str, float] = msgspec.field(default_factory=dict)
-    alpha: float = 0.05
-    min_rounds: int = 2
-    max_rounds: int = 4
-    session_seconds: float = 125.0
+    threads: Threads = 1
+    prompt_tokens: Tokens = 512
+    decode_tokens: Tokens = 32
+    warmup_tokens: Natural = 8
+    margin: Margin = 0.08
+    margins: dict[str, Margin] = msgspec.field(default_factory=dict)
+    alpha: Alpha = 0.05
+    min_rounds: Count = 2
+    max_rounds: Count = 4
+    session_seconds: Seconds = 125.0
 
     def __post_init__(self) -> None:
-        for margin in (self.margin, *self.margins.values()):
-            if not 0 < margin < 1:
-                raise ValueError(f"bench margin {margin} is outside (0, 1)")
         if unknown := self.margins.keys() - FIGURES.keys():
             raise ValueError(f"bench margins: there is no figure {min(unknown)!r}: use {', '.join(FIGURES)}")
-        if not 0 < self.alpha < 0.5:
-            raise ValueError(f"bench alpha {self.alpha} is outside (0, 0.5)")
-        if not 1 <= self.min_rounds <= self.max_rounds:
-            raise ValueError(f"bench rounds {self.min_rounds} to {self.max_rounds} are not a range from 1")
-        if min(self.prompt_tokens, self.decode_tokens, self.threads) < 1 or self.warmup_tokens < 0:
+        if self.min_rounds > self.max_rounds:
             raise ValueError(
-                "bench prompt_tokens, decode_tokens and threads are at least 1, warmup_tokens at least 0"
+                f"bench rounds: min_rounds {self.min_rounds} is above max_rounds {self.max_rounds}"
             )
 
     def margin_of(self, figure: str) -> float:

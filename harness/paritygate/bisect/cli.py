@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import signal
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import numpy as np
 import typer
-from rich.console import Console
 
 from paritygate.bench.pairs import BenchError, git
 from paritygate.bisect.search import Found, State, Trial, search
 from paritygate.bisect.trial import Request, ask, judged
 from paritygate.command_line import Root, policy_at, refused
+from paritygate.console import Console
 from paritygate.explain import show
 from paritygate.policy import GoldenClaim, Policy
+from paritygate.scratch import scratch
 from paritygate.triage import layers
 from paritygate.triage.triage import TAPPED_TOKENS
 from paritygate.verdict import Exit
@@ -133,9 +133,9 @@ def _layers(found: Found, request: Request, build: str) -> str:
         return f"layers: not compared, the fork is not within the first {TAPPED_TOKENS} tokens"
     pairs = []
     names = (found.last_good, found.first_bad.revision)
-    with tempfile.TemporaryDirectory(prefix="paritygate-taps-") as scratch:
+    with scratch("taps") as folder:
         for revision in names:
-            file = f"{scratch}/{revision}.npz"
+            file = str(folder / f"{revision}.npz")
             reply = ask(revision, msgspec.structs.replace(request, tap=tokens, taps=file), build)
             if not reply.tapped:
                 return f"layers: not compared, {revision[:10]}: {' '.join(reply.error.split())[:200]}"

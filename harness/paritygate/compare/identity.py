@@ -21,7 +21,9 @@ SETTINGS = (
 # Of these, what comes from the request and not from how an arm is set.
 REQUESTED = ("sampling", "max_tokens", "stop")
 # Settings that decide how it is computed: alike where arms of one backend are compared.
-EXECUTION = ("backend", "device", "dtype", "threads", "prefill_size", "cache_reuse")
+EXECUTION = (
+    "backend", "device", "dtype", "weight_bits", "weight_group", "kv_bits", "threads", "prefill_size", "cache_reuse",
+)  # fmt: skip
 
 
 def _flat(manifest: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

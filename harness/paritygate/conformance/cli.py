@@ -6,11 +6,11 @@ import tomllib
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from paritygate.arms.base import ArmError
 from paritygate.command_line import refused
 from paritygate.conformance.suite import CHECKS, conformance
+from paritygate.console import Console
 from paritygate.verdict import Exit
 
 console = Console()

@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from paritygate.structure.pattern import check_expression
+
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One change to a copy of the tree: `find` occurs exactly once in `file` and is replaced, `append` is added to it
@@ -32,7 +34,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     `names` is a regular expression that the sentence of a red check must match: the diagnosis names the planted cause.
     `tests` are pytest arguments, run in the copy, for a defect that no stream shows; `structure` has the rules of the
-    repository judged too. A fault that is not caught says why in `survives`; one whose room is not built says so in
+    repository judged too. `target` is the folder whose policy judges the copy, where it is another than that of
+    `[faults]`. A fault that is not caught says why in `survives`; one whose room is not built says so in
     `not_applicable`, and is not planted.
     """
 
@@ -47,6 +50,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tests: tuple[str, ...] = ()
     structure: bool = False
     bar: bool = False
+    target: str = ""
     survives: str = ""
     not_applicable: str = ""
 
@@ -57,10 +61,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             return
         if self.expect != "green" and not (self.names or self.survives):
             raise ValueError(f"fault {self.id}: `names` is missing: what must the diagnosis say?")
-        try:
-            re.compile(self.names)
-        except re.error as error:
-            raise ValueError(f"fault {self.id}: `names` is no regular expression: {error}") from error
+        check_expression(self.names, f"fault {self.id}: `names`")
 
     def says(self, *sentences: str) -> bool:
         """Whether one of the sentences names the planted cause."""

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import datetime
 import json
-import signal
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from paritygate import policy as policies
 from paritygate import revision
 from paritygate.command_line import Root, policy_at, refused
+from paritygate.console import Console
 from paritygate.faults.catalogue import Fault
 from paritygate.faults.markdown import markdown
 from paritygate.faults.matrix import document, fault_of, faults_of, trial_json, trials
 from paritygate.faults.trial import Trial
+from paritygate.interruption import Interruption
 from paritygate.machine import this_machine
 from paritygate.policy.catalogue import load_catalogue
 from paritygate.report.faults_page import faults_page
+from paritygate.scratch import remove_orphans
 from paritygate.verdict import Exit
 
 console = Console()
@@ -60,6 +62,7 @@ def faults(
 
     Exit: 0 every fault is caught, or explained; 1 one is not, or the clean engine is red; 2 usage; 4 interrupted.
     """
+    remove_orphans(Path(tempfile.gettempdir()).resolve())
     policy = policy_at(root)
     try:
         every = load_catalogue(root, policy.faults.catalogue)
@@ -73,37 +76,49 @@ def faults(
                 f"{fault.id:24} {what or fault.defect}", markup=False, highlight=False, soft_wrap=True
             )
         return
-    # Told to end, it stops the gates that it started, and says what it found until then.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     started, machine = datetime.datetime.now(datetime.UTC), this_machine()
     found: list[Trial] = []
+    commit = revision.told(root, "rev-parse", "--short", "HEAD")
     interrupted = False
-    with console.status("starting") as status:
-        try:
-            for trial in trials(root, policy, (*[None] * clean, *chosen), status.update):
-                found.append(trial)
-                _say(trial)
-        except KeyboardInterrupt:
-            interrupted = True
-    matrix = document(
-        [trial_json(trial) for trial in found],
-        commit=revision.told(root, "rev-parse", "--short", "HEAD"),
-        started=started.isoformat(timespec="seconds"),
-        machine=f"{machine.processor}, {machine.cores} cores",
-    )
-    _leave(matrix, report, to_markdown)
+
+    def matrix() -> dict[str, Any]:
+        return document(
+            [trial_json(trial) for trial in found],
+            commit=commit,
+            started=started.isoformat(timespec="seconds"),
+            machine=f"{machine.processor}, {machine.cores} cores",
+        )
+
+    # Told to end, it stops the gates that it started, and says what it found until then.
+    with Interruption(_leaving) as interruption:
+        with console.status("starting") as status:
+            try:
+                for trial in trials(root, policy, (*[None] * clean, *chosen), status.update):
+                    found.append(trial)
+                    _say(trial)
+                interruption.heed_no_more()
+            except KeyboardInterrupt:
+                interrupted = True
+        interruption.keep(lambda: _leave(matrix(), report, to_markdown))
+    _sum_up(matrix(), faults_of(found))
+    if interrupted:
+        raise typer.Exit(Exit.INCONCLUSIVE)
+    raise typer.Exit(Exit.GATE_FAILED if faults_of(found) else Exit.PASS)
+
+
+def _leaving() -> None:
+    console.show_cursor(True)
+
+
+def _sum_up(matrix: dict[str, Any], faults: list[str]) -> None:
     console.print(
         f"\n{matrix['caught']} of {matrix['tried']} planted faults caught, {matrix['named']} of them named; "
         f"{matrix['not_applicable']} not applicable; clean engine: {matrix['clean_runs']} runs, "
         f"{matrix['clean_red']} red",
         highlight=False,
     )
-    faults = faults_of(found)
     for sentence in faults:
         console.print(sentence, style="red", markup=False, highlight=False, soft_wrap=True)
-    if interrupted:
-        raise typer.Exit(Exit.INCONCLUSIVE)
-    raise typer.Exit(Exit.GATE_FAILED if faults else Exit.PASS)
 
 
 def _leave(matrix: dict[str, Any], report: Path | None, to_markdown: Path | None) -> None:

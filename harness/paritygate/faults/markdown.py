@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from paritygate.shown import shown
+
 LONGEST = 260
 TITLES = {"engine": "Defects of engines", "gate": "Defects of gates"}
 
@@ -56,4 +58,4 @@ def markdown(matrix: Mapping[str, Any]) -> str:
     if survivors:
         lines += ["", "## Survivors"]
         lines += ["", *(f"* `{trial['fault']}`: {trial['note'] or 'not explained'}" for trial in survivors)]
-    return "\n".join(lines) + "\n"
+    return shown("\n".join(lines) + "\n")

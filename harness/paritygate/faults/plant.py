@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from paritygate.faults.catalogue import Edit, Fault
+from paritygate.scratch import scratch
 from paritygate.structure.source import project_paths
 
 
@@ -74,8 +74,7 @@ def _commit(copy: Path) -> None:
 @contextmanager
 def planted_copy(root: Path, fault: Fault | None) -> Iterator[Planted]:
     """A copy of the tree with the fault, or a clean one; gone afterwards. Raises DeadPlant."""
-    with tempfile.TemporaryDirectory(prefix="paritygate-fault-") as scratch:
-        copy = Path(scratch).resolve()
+    with scratch("fault") as copy:
         copy_tree(root, copy)
         if fault is not None and fault.bar:
             _commit(copy)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from paritygate.quantities import Count, Seconds, Share
+
 
 class FaultsPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`catalogue` files hold the faults. A planted copy is judged by the paritygate.toml of its folder `target`.
@@ -17,10 +19,6 @@ class FaultsPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: str = "."
     python_path: tuple[str, ...] = ()
     probe: str = ""
-    sample: int = 3
-    floor: float = 1.0
-    timeout_s: float = 300.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.floor <= 1 or self.sample < 1 or self.timeout_s <= 0:
-            raise ValueError("faults: floor is a share above 0, sample and timeout_s are at least 1")
+    sample: Count = 3
+    floor: Share = 1.0
+    timeout_s: Seconds = 300.0

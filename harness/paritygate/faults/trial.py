@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.arms import leash
 from paritygate.faults.catalogue import Fault
 from paritygate.faults.plant import DeadPlant, Planted, planted_copy
 from paritygate.faults.settings import FaultsPolicy
+from paritygate.nested import Nested
 from paritygate.verdict import Exit, Outcome
 
-# Settings of this run that would point a planted copy at something else.
-OURS = ("PARITYGATE_MODEL", "PARITYGATE_BASE", "PARITYGATE_CHECKPOINT", "PYTEST_ADDOPTS")
 # Seconds of one test; by a thread that ends the process, because what hangs a test hangs its teardown too.
 LIMIT = ("--timeout=40", "--timeout-method=thread")
 
@@ -75,61 +67,25 @@ class _Run:
         self.planted = planted
         self.policy = policy
         self._roots = roots
+        self.gates = Nested(planted.root, policy.timeout_s, self._path(()) | {"PYTHONDONTWRITEBYTECODE": "1"})
 
-    def environment(self, *, tests: bool = False) -> dict[str, str]:
-        folders = dict.fromkeys((*self.policy.python_path, *(self._roots if tests else ())))
-        kept = {name: value for name, value in os.environ.items() if name not in OURS}
-        path = os.pathsep.join(str(self.planted.root / folder) for folder in folders)
-        return kept | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1", "COLUMNS": "200"}
+    def _path(self, more: tuple[str, ...]) -> dict[str, str]:
+        folders = dict.fromkeys((*self.policy.python_path, *more))
+        return {"PYTHONPATH": os.pathsep.join(str(self.planted.root / folder) for folder in folders)}
 
-    def command(self, words: list[str], *, tests: bool = False) -> tuple[int | None, str]:
-        """Exit status (None where it hung) and output."""
-        with tempfile.TemporaryFile() as printed:
-            # On a leash: whoever is killed while a copy is judged leaves no gates running behind.
-            process = subprocess.Popen(
-                leash.words([sys.executable, *words]),
-                cwd=self.planted.root,
-                env=self.environment(tests=tests),
-                stdin=subprocess.PIPE,
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            status: int | None = None
-            try:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    status = process.wait(self.policy.timeout_s)
-            finally:
-                # Interrupted first, so that it stops the servers that it started itself.
-                for last in (signal.SIGTERM, signal.SIGKILL):
-                    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                        os.killpg(process.pid, last)
-                        process.wait(10)
-                if process.stdin is not None:
-                    process.stdin.close()
-            printed.seek(0)
-            return status, printed.read().decode(errors="replace")
+    def tested(self, words: list[str]) -> tuple[int | None, str]:
+        """The copy's tests, which import its harness too."""
+        return self.gates.command(words, self._path(self._roots))
 
     def probe(self) -> str:
         """Why the planted engine is not the one that would run; "" where it is."""
         if not self.policy.probe:
             return ""
         code = f"import importlib.util as u; s = u.find_spec({self.policy.probe!r}); print(s.origin if s else None)"
-        _, told = self.command(["-c", code])
+        _, told = self.gates.command(["-c", code])
         lines = told.strip().splitlines() or [""]
         inside = Path(lines[-1]).is_relative_to(self.planted.root)
         return "" if inside else f"{self.policy.probe} is imported from {lines[-1]}, not from the copy"
-
-
-def _report(run: _Run, root: Path, options: list[str]) -> tuple[Mapping[str, Any] | None, str]:
-    with tempfile.TemporaryDirectory(prefix="paritygate-report-") as report:
-        words = ["-m", "paritygate", "verify", "--root", str(root), "--report", report, *options]
-        status, printed = run.command(words)
-        try:
-            return json.loads((Path(report) / "report.json").read_bytes()), printed
-        except (OSError, ValueError):
-            what = "hung" if status is None else f"ended with {status}"
-            return None, f"the gates {what} without a report: {printed.strip()[-600:]}"
 
 
 def _reds(report: Mapping[str, Any]) -> list[Red]:
@@ -144,7 +100,7 @@ def _tested(run: _Run, fault: Fault) -> tuple[list[Red], int, str]:
     """What pytest says of the fault's tests: reds, exit status, and why it proves nothing."""
     started = time.monotonic()
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *LIMIT, *fault.tests]
-    status, printed = run.command(words, tests=True)
+    status, printed = run.tested(words)
     took = time.monotonic() - started
     lines = [line for line in printed.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     if status == 0:
@@ -181,11 +137,11 @@ def _judged(run: _Run, fault: Fault | None) -> tuple[list[Red], int, int, str]:
     options += ["--leave-out", "faults", "--leave-out", "bench"]
     if fault is not None and fault.bar:
         options += ["--bar", "HEAD"]
-    runs = [(run.planted.root / run.policy.target, options)]
+    runs = [(run.planted.root / ((fault and fault.target) or run.policy.target), options)]
     if fault is not None and fault.structure:
         runs.append((run.planted.root, ["--only", "structure"]))
     for root, given in runs:
-        report, printed = _report(run, root, given)
+        report, printed = run.gates.verified(root, given)
         if report is None:
             return reds, int(Exit.COULD_NOT_RUN), checks, printed
         reds += _reds(report)

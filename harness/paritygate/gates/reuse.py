@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from paritygate.case import CaseError
 from paritygate.gates.reuse_key import Keys, NotKeyed
 from paritygate.gates.reuse_store import REUSE_SCHEMA, Kept, ReuseStore
 from paritygate.gates.units import Unit, by_unit
-from paritygate.policy import Policy
+from paritygate.policy import Policy, PolicyError
 from paritygate.verdict import Check, Outcome
 
 
@@ -35,7 +34,7 @@ class Reuse:
     def _read_keys(self) -> Keys | None:
         try:
             return Keys(self._policy, self._root)
-        except (NotKeyed, OSError, ValueError, CaseError) as error:
+        except (NotKeyed, OSError, ValueError, PolicyError) as error:
             self._notes.append(f"Nothing is reused: {error}")
             return None
 

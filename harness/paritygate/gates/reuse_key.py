@@ -83,6 +83,7 @@ class Keys:
             if not any(matches(path, (wanted,)) for path in paths):
                 raise NotKeyed(f"[reuse] sources: no file matches {wanted}")
         machine = this_machine()
+        self._paths = paths
         self._shared = {
             "sources": _files_digest(root, (path for path in paths if matches(path, policy.reuse.sources))),
             "harness": self._harness(),
@@ -103,7 +104,11 @@ class Keys:
             "arms": _digest([self._arm(policy.arms[name]) for name in unit.arms]),
             "cases": _digest([self._case(name) for name in unit.cases]),
             "goldens": _digest([policy.goldens, [self._golden(unit, name) for name in unit.cases]]),
+            "folder": _digest([unit.folder, self._folder(unit.folder)]),
         }
+
+    def _folder(self, folder: str) -> str:
+        return _files_digest(self.root, (p for p in self._paths if folder and p.startswith(f"{folder}/")))
 
     def _case(self, name: str) -> Case:
         if name not in self.cases:

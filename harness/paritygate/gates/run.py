@@ -12,12 +12,13 @@ from typing import Any
 
 from paritygate.bench import gate as bench
 from paritygate.faults import gate as faults
-from paritygate.gates import abort, batch, bound, cache, envelope, golden, history, identity
+from paritygate.gates import abort, batch, bound, cache, envelope, golden, history, identity, members
 from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.reuse import Reuse
 from paritygate.gates.shard import Shard
 from paritygate.gates.units import KINDS, Unit, narrowed, units_of
 from paritygate.gates.waivers import apply
+from paritygate.interruption import Interruption
 from paritygate.machine import this_machine
 from paritygate.policy import Policy
 from paritygate.revision import told
@@ -38,10 +39,11 @@ PARITY: dict[str, Callable[..., Iterator[Check]]] = {
     "abort": abort.run,
     "bound": bound.run,
 }
-ALONE: dict[str, Callable[[Policy, Path, Progress], Iterator[Check]]] = {
+ALONE: dict[str, Callable[[Policy, Path, Progress, list[Unit]], Iterator[Check]]] = {
     # With the machine to themselves: no arm stays open.
-    "faults": faults.run,
-    "bench": bench.run,
+    "members": members.run,
+    "faults": lambda policy, root, progress, _: faults.run(policy, root, progress),
+    "bench": lambda policy, root, progress, _: bench.run(policy, root, progress),
 }
 GATES = ("structure", *PARITY, *ALONE)
 TIERS = {"fast": tuple(gate for gate in GATES if gate != "bench"), "real": GATES}
@@ -55,18 +57,18 @@ def applicable(policy: Policy, tier: str) -> tuple[str, ...]:
     unused = {gate for gate, (kind, _) in KINDS.items() if kind not in kinds}
     if not policy.structure.rules:
         unused.add("structure")
-    if "faults" not in policy.tables:
-        unused.add("faults")
-    if "bench" not in policy.tables:
-        unused.add("bench")
+    unused |= {gate for gate in ALONE if gate not in policy.tables}
     return tuple(gate for gate in TIERS[tier] if gate not in unused)
 
 
 def _checks(
     gate: str, policy: Policy, root: Path, progress: Progress, arms: ArmPool, units: list[Unit]
 ) -> Iterator[Check]:
-    if gate not in PARITY:
-        yield from (structure.run if gate == "structure" else ALONE[gate])(policy, root, progress)
+    if gate == "structure":
+        yield from structure.run(policy, root, progress)
+        return
+    if gate in ALONE:
+        yield from ALONE[gate](policy, root, progress, units)
         return
     if gate == "golden" and any(unit.name == gate for unit in units):
         # The store is judged against every claim of the policy, the replays are those of the units.
@@ -112,7 +114,8 @@ def figures_of(checks: list[Check]) -> dict[str, Any]:
 
 def plan_of(policy: Policy, root: Path, gates: tuple[str, ...]) -> tuple[Unit, ...]:
     """The units of work of these gates."""
-    return units_of(policy, gates, tuple(case.name for case in policy.golden_cases(root)))
+    cases = tuple(case.name for case in policy.golden_cases(root))
+    return units_of(policy, gates, cases, policy.members.found(root))
 
 
 def verify(
@@ -125,8 +128,13 @@ def verify(
     on_check: OnCheck,
     fresh: bool = False,
     shard: Shard | None = None,
+    notes: tuple[str, ...] = (),
+    interruption: Interruption | None = None,
+    save: Callable[[Run], None] = lambda run: None,
 ) -> Run:
     """Run the gates, or a shard of them; Ctrl-C ends the run early, with what was found until then and exit 4.
+
+    `notes` come before the run's own. An interrupted run is handed to `save` before its arms are stopped.
 
     What passed under the same key is reused, unless `fresh`. Raises ShardError where there is too little to share.
     """
@@ -137,7 +145,33 @@ def verify(
     mine = plan if shard is None else shard.of(plan)
     reuse = Reuse(policy, root, fresh=fresh)
     checks: list[Check] = []
+    interruption = interruption or Interruption()
     interrupted = False
+
+    def made() -> Run:
+        # A partial run cannot say that a waiver is not needed.
+        whole = not interrupted and shard is None and gates == applicable(policy, tier)
+        judged = apply(checks, policy.waivers, started.date()) if whole else list(checks)
+        return Run(
+            started=stamp,
+            seconds=time.monotonic() - clock,
+            commit=commit,
+            dirty=dirty,
+            policy_hash=policy.hash,
+            machine=this_machine(),
+            checks=tuple(judged),
+            exit=Exit.INCONCLUSIVE if interrupted else exit_code(judged),
+            tier=tier,
+            interrupted=interrupted,
+            manifests=manifests_of(judged),
+            figures=figures_of(judged),
+            reused=reuse.reused,
+            notes=(*notes, *reuse.notes),
+            shard=str(shard or ""),
+            units=tuple(unit.name for unit in mine),
+            plan=tuple(unit.name for unit in plan),
+        )
+
     with ArmPool(policy) as arms:
         try:
             for gate in gates:
@@ -152,36 +186,17 @@ def verify(
                     for check in kept:
                         checks.append(check)
                         on_check(check)
-                made = len(checks)
-                if made > before and not pending:
+                recalled = len(checks)
+                if recalled > before and not pending:
                     continue
-                for found in _run_gate(gate, policy, root, progress, arms, pending, made - before):
+                for found in _run_gate(gate, policy, root, progress, arms, pending, recalled - before):
                     check = dataclasses.replace(found, at=time.monotonic() - clock)
                     checks.append(check)
                     on_check(check)
-                if not any(check.name == f"{gate}/broke" for check in checks[made:]):
-                    reuse.keep(pending, checks[made:], recorded=stamp, commit=commit, dirty=dirty)
+                if not any(check.name == f"{gate}/broke" for check in checks[recalled:]):
+                    reuse.keep(pending, checks[recalled:], recorded=stamp, commit=commit, dirty=dirty)
+            interruption.heed_no_more()
         except KeyboardInterrupt:
             interrupted = True
-    # A partial run cannot say that a waiver is not needed.
-    whole = not interrupted and shard is None and gates == applicable(policy, tier)
-    judged = apply(checks, policy.waivers, started.date()) if whole else checks
-    return Run(
-        started=stamp,
-        seconds=time.monotonic() - clock,
-        commit=commit,
-        dirty=dirty,
-        policy_hash=policy.hash,
-        machine=this_machine(),
-        checks=tuple(judged),
-        exit=Exit.INCONCLUSIVE if interrupted else exit_code(judged),
-        tier=tier,
-        interrupted=interrupted,
-        manifests=manifests_of(judged),
-        figures=figures_of(judged),
-        reused=reuse.reused,
-        notes=reuse.notes,
-        shard=str(shard or ""),
-        units=tuple(unit.name for unit in mine),
-        plan=tuple(unit.name for unit in plan),
-    )
+            interruption.keep(lambda: save(made()))
+    return made()

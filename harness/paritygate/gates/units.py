@@ -25,6 +25,8 @@ from paritygate.policy.claims import CACHE_SCENARIOS, cache_scenario
 from paritygate.policy.needs import envelope_of, named_cases
 from paritygate.verdict import Check
 
+# What a member's gates weigh beside an answer.
+MEMBER = 40
 # What timing in pairs of processes weighs beside an answer, where work is shared out.
 TIMED = 60
 
@@ -34,7 +36,8 @@ class Unit:
     """One gate's work on one arm, or on one claim where its arms are held against each other.
 
     `name` begins the names of its checks. `expected` holds beginnings of names that the unit must show checks for;
-    a unit that expects nothing is never reused. `answers` is about how many answers it asks for.
+    a unit that expects nothing is never reused. `answers` is about how many answers it asks for. `folder`, relative to
+    the root, is one on all of whose files it depends.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Unit:
     cases: tuple[str, ...] = ()
     expected: tuple[str, ...] = ()
     answers: int = 0
+    folder: str = ""
 
     @property
     def reusable(self) -> bool:
@@ -146,10 +150,29 @@ KINDS: dict[str, tuple[type[Claim], Callable[[dict[str, Claim], tuple[str, ...]]
 }
 
 
-def units_of(policy: Policy, gates: Iterable[str], golden_cases: tuple[str, ...]) -> tuple[Unit, ...]:
+def member_units(members: Iterable[str]) -> list[Unit]:
+    """A unit for each member."""
+    return [
+        Unit(
+            f"members/{member}",
+            "members",
+            expected=(f"members/{member}/gates",),
+            answers=MEMBER,
+            folder=member,
+        )
+        for member in members
+    ]
+
+
+def units_of(
+    policy: Policy, gates: Iterable[str], golden_cases: tuple[str, ...], members: tuple[str, ...] = ()
+) -> tuple[Unit, ...]:
     """The units of the gates, in order; a gate that is not made of claims is one unit of its own name."""
     units: list[Unit] = []
     for gate in gates:
+        if gate == "members":
+            units += member_units(members)
+            continue
         if gate not in KINDS:
             units.append(Unit(gate, gate, answers=0 if gate == "structure" else TIMED))
             continue

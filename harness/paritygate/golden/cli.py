@@ -9,11 +9,11 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from paritygate import policy as policies
 from paritygate.case import Case
 from paritygate.command_line import BarOption, Root, at_a_desk, judged_by, policy_at, refused
+from paritygate.console import Console
 from paritygate.gates import golden as gate
 from paritygate.golden.layers import REFERENCE, layer_of
 from paritygate.golden.oracles import OracleError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from paritygate.golden.layers import REFERENCE, matches
 from paritygate.golden.oracles import OracleAnswer, run_oracle
 from paritygate.golden.store import GoldenError, Store, refuse_under_ci
 from paritygate.policy import Policy
+from paritygate.scratch import scratch
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,10 @@ def record(
             f"{checkpoint}: its sha256 is {weights}, the policy names {policy.checkpoint.sha256}"
         )
     answers: dict[str, list[OracleAnswer]] = {case.name: [] for case in cases}
-    with tempfile.TemporaryDirectory(prefix="paritygate-oracle-") as scratch:
+    with scratch("oracle") as directory:
         for oracle in oracles:
             for threads in [count for count in policy.goldens.threads for _ in range(repeats)]:
-                run = run_oracle(
-                    oracle, cases, checkpoint=checkpoint, directory=Path(scratch), threads=threads
-                )
+                run = run_oracle(oracle, cases, checkpoint=checkpoint, directory=directory, threads=threads)
                 for number, answer in enumerate(run, 1):
                     answers[answer.case].append(answer)
                     progress(f"{oracle}, {threads} thread(s): {number}/{len(cases)} {answer.case}")

@@ -7,10 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
-
 from paritygate.compare.diff import diff
 from paritygate.compare.identity import compare
+from paritygate.console import Console
 from paritygate.explain import show_at, show_diff
 from paritygate.golden.golden import Acceptance, Golden, GoldenError
 from paritygate.golden.provenance import changes, summary

@@ -81,7 +81,7 @@ def misfiled(golden: Golden, layer: str, policy: Policy) -> str:
 
 
 def survey(policy: Policy, root: Path) -> Survey:
-    """Look at every file of every layer. Raises CaseError where the cases cannot be read."""
+    """Look at every file of every layer. Raises PolicyError where the cases cannot be read."""
     store = Store(root / policy.goldens.directory)
     cases = {case.name: case for case in policy.golden_cases(root)}
     invalid, stale, orphans, pending = [], [], [], []

@@ -11,12 +11,13 @@ from paritygate.policy.claims import (
     HistoryClaim,
     IdentityClaim,
 )
-from paritygate.policy.load import POLICY_FILE, POLICY_SCHEMA, load
+from paritygate.policy.load import POLICY_FILE, POLICY_SCHEMA, load, policy_of
 from paritygate.policy.policy import (
     ArmPolicy,
     CheckpointPolicy,
     Envelope,
     GoldenPolicy,
+    MembersPolicy,
     Policy,
     ReusePolicy,
     Waiver,
@@ -26,5 +27,5 @@ from paritygate.policy.reader import PolicyError
 __all__ = [
     "POLICY_FILE", "POLICY_SCHEMA", "AbortClaim", "ArmPolicy", "BatchClaim", "BoundClaim", "CacheClaim",
     "CheckpointPolicy", "Claim", "Envelope", "EnvelopeClaim", "GoldenClaim", "GoldenPolicy", "HistoryClaim",
-    "IdentityClaim", "Policy", "PolicyError", "ReusePolicy", "Waiver", "load",
+    "IdentityClaim", "MembersPolicy", "Policy", "PolicyError", "ReusePolicy", "Waiver", "load", "policy_of",
 ]  # fmt: skip

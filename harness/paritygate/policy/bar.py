@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from paritygate.policy.load import load
 from paritygate.policy.policy import Policy
 from paritygate.policy.reader import PolicyError
 from paritygate.revision import git, raw, told
+from paritygate.scratch import scratch
 
 # What a change could edit so that it is asked less, or asked of something else.
 JUDGED_BY = ("arms", "goldens", "claims", "envelopes", "cases", "structure", "bench", "faults", "waivers")
@@ -43,10 +43,10 @@ def bar_of(root: Path, revision: str, head: Policy) -> Iterator[Bar]:
     if not commit:
         raise PolicyError(f"--bar: there is no commit {revision!r} here: fetch it, or name another")
     top, inside = Path(git(root, "rev-parse", "--show-toplevel")), git(root, "rev-parse", "--show-prefix")
-    with tempfile.TemporaryDirectory(prefix="paritygate-bar-") as scratch:
+    with scratch("bar") as folder:
         with tarfile.open(fileobj=io.BytesIO(raw(top, "archive", "--format=tar", commit))) as tar:
-            tar.extractall(scratch, filter="data")
-        base_root = Path(scratch).resolve() / inside
+            tar.extractall(folder, filter="data")
+        base_root = folder / inside
         try:
             policy = load(base_root)
         except PolicyError as error:

@@ -24,10 +24,8 @@ def load_catalogue(root: Path, files: Iterable[str]) -> tuple[Fault, ...]:
             ) from error
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise PolicyError(f"{file}: {error}") from error
-        reader = Reader(path, text, document)
-        for key in document:
-            if key != "fault":
-                raise reader.error((key,), "unknown key: a catalogue holds [[fault]] tables")
+        reader = Reader(path, text, document, shown=file)
+        reader.only_tables("fault")
         found: tuple[Fault, ...] = reader.take(("fault",), document.get("fault", []), tuple[Fault, ...])
         known = {fault.id for fault in faults}
         for index, fault in enumerate(found):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from paritygate.policy.table import Table
+from paritygate.quantities import Bytes, Count, Natural, Seconds, Tokens
 from paritygate.verdict import Verdict
 
 
@@ -32,6 +33,10 @@ class IdentityClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="ide
     cases: tuple[str, ...]
 
 
+# Tokens of a prompt that is cut: less leaves nothing to reuse.
+SHORTEST = 3
+
+
 class CacheClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="cache"):
     """Cold, hit and second hit are identical, and the hits did reuse tokens.
 
@@ -44,9 +49,16 @@ class CacheClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="cache"
     repeat: tuple[str, ...]
     shorter_after_longer: tuple[str, ...] = ()
     changed_end: tuple[str, ...] = ()
-    shorter_tokens: int = 0
+    shorter_tokens: Natural = 0
     turns: tuple[str, ...] = ()
-    max_tokens: int = 16
+    max_tokens: Tokens = 16
+
+    def __post_init__(self) -> None:
+        for key in ("shorter_after_longer", "changed_end"):
+            if getattr(self, key) and self.shorter_tokens < SHORTEST:
+                raise ValueError(
+                    f"{key} needs `shorter_tokens`, {SHORTEST} or more: how much is kept of the prompt"
+                )
 
 
 # How the cache gate names what it makes of a case, by the claim's key.
@@ -96,8 +108,8 @@ class AbortClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="abort"
 
     arms: tuple[str, ...]
     case: str
-    times: int = 20
-    within_s: float = 1.0
+    times: Count = 20
+    within_s: Seconds = 1.0
 
 
 class BoundClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="bound"):
@@ -105,7 +117,7 @@ class BoundClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="bound"
 
     arms: tuple[str, ...]
     cases: tuple[str, ...]
-    limit_bytes: int
+    limit_bytes: Bytes
 
 
 Claim = (

@@ -12,7 +12,7 @@ import msgspec
 from paritygate.arms.base import Arm, ArmError
 from paritygate.arms.registry import arm_class, make_arm
 from paritygate.bench.settings import BenchPolicy
-from paritygate.case import Case, CaseError
+from paritygate.case import Case
 from paritygate.faults.settings import FaultsPolicy
 from paritygate.invocation import Invocation
 from paritygate.policy.catalogue import load_catalogue
@@ -30,6 +30,7 @@ from paritygate.policy.policy import (
     CheckpointPolicy,
     Envelope,
     GoldenPolicy,
+    MembersPolicy,
     Policy,
     ReusePolicy,
     Waiver,
@@ -43,7 +44,7 @@ POLICY_FILE = "paritygate.toml"
 
 SECTIONS = (
     "schema", "checkpoint", "arms", "goldens", "claims", "envelopes", "cases", "structure", "bench", "faults",
-    "waivers", "triage", "reuse",
+    "waivers", "triage", "reuse", "members",
 )  # fmt: skip
 
 
@@ -151,9 +152,13 @@ def _check_faults(reader: Reader, policy: Policy, root: Path) -> None:
     if "faults" not in policy.tables:
         return
     try:
-        load_catalogue(root, policy.faults.catalogue)
+        faults = load_catalogue(root, policy.faults.catalogue)
     except PolicyError as error:
         raise reader.error(("faults", "catalogue"), str(error)) from error
+    for fault in faults:
+        if fault.target and not (root / fault.target / POLICY_FILE).is_file():
+            what = f"fault {fault.id}: there is no {fault.target}/{POLICY_FILE}: name the folder of one in `target`"
+            raise reader.error(("faults", "catalogue"), what)
     judges = f"{policy.faults.target}/{POLICY_FILE}"
     if not (root / judges).is_file():
         raise reader.error(
@@ -161,20 +166,39 @@ def _check_faults(reader: Reader, policy: Policy, root: Path) -> None:
         )
 
 
+def _check_members(reader: Reader, policy: Policy, root: Path) -> None:
+    """Refuse a glob that finds no member, and a member that is the policy itself."""
+    for index, wanted in enumerate(policy.members.roots):
+        found = msgspec.structs.replace(policy.members, roots=(wanted,)).found(root)
+        if not found or "." in found:
+            what = "is this policy itself" if found else f"no folder {wanted} holds a {POLICY_FILE}"
+            raise reader.error(("members", "roots", index), what)
+    if "members" in policy.tables and not policy.members.roots:
+        raise reader.error(("members",), "`roots` is missing: name the folders that hold a policy")
+
+
 def load(root: Path) -> Policy:
     """The policy of the repository at `root`. Raises PolicyError naming line and key."""
     path = root / POLICY_FILE
     try:
         raw = path.read_bytes()
-        text = raw.decode("utf-8")
-        document = tomllib.loads(text)
     except FileNotFoundError:
         raise PolicyError(
             f"{path}: not found: run paritygate at the root of a repository that has one"
         ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
         raise PolicyError(f"{path.name}: {error}") from error
-    reader = Reader(path, text, document)
+    return policy_of(raw, root)
+
+
+def policy_of(raw: bytes, root: Path) -> Policy:
+    """The policy that a file of these bytes would be at `root`. Raises PolicyError naming line and key."""
+    try:
+        text = raw.decode("utf-8")
+        document = tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PolicyError(f"{POLICY_FILE}: {error}") from error
+    reader = Reader(root / POLICY_FILE, text, document)
     for key in document:
         if key not in SECTIONS:
             raise reader.error((key,), "unknown key")
@@ -194,6 +218,7 @@ def load(root: Path) -> Policy:
         faults=reader.take(("faults",), reader.table("faults"), FaultsPolicy),
         waivers=reader.take(("waivers",), document.get("waivers", []), tuple[Waiver, ...]),
         reuse=reader.take(("reuse",), reader.table("reuse"), ReusePolicy),
+        members=reader.take(("members",), reader.table("members"), MembersPolicy),
         tables=frozenset(document),
         invocation=Invocation(root=str(root)),
         triage=reader.take(("triage",), reader.table("triage"), TriagePolicy),
@@ -203,20 +228,16 @@ def load(root: Path) -> Policy:
     for table, key in (("goldens", "directory"), ("checkpoint", "sha256")):
         if "goldens" in document and not getattr(getattr(policy, table), key):
             raise reader.error((table,), f"`{key}` is missing: goldens need it")
-    try:
-        recorded = policy.golden_cases(root)
-        names = [case.name for case in (*recorded, *policy.cases)]
-        for index, case in enumerate(policy.cases):
-            if names.count(case.name) > 1:
-                raise reader.error(("cases", index), f"another case is named {case.name!r} too")
-            if case.max_tokens < 0:
-                raise reader.error(("cases", index, "max_tokens"), f"{case.max_tokens} is negative")
-        cases = {case.name: case for case in (*recorded, *policy.cases)}
-    except CaseError as error:
-        raise PolicyError(str(error)) from error
+    recorded = policy.golden_cases(root)
+    names = [case.name for case in (*recorded, *policy.cases)]
+    for index, case in enumerate(policy.cases):
+        if names.count(case.name) > 1:
+            raise reader.error(("cases", index), f"another case is named {case.name!r} too")
+    cases = {case.name: case for case in (*recorded, *policy.cases)}
     _check_names(reader, policy, set(cases))
     _check_apart(reader, policy, tuple(case.name for case in recorded))
     _check_needs(reader, policy, cases)
     _check_alike(reader, policy)
     _check_faults(reader, policy, root)
+    _check_members(reader, policy, root)
     return policy

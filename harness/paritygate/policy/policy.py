@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 
 from paritygate.bench.settings import BenchPolicy
-from paritygate.case import Case, load_cases
+from paritygate.case import Case
 from paritygate.faults.settings import FaultsPolicy
 from paritygate.invocation import Invocation
+from paritygate.policy.case_file import load_cases
 from paritygate.policy.claims import Claim
 from paritygate.policy.table import Table
+from paritygate.quantities import Natural, NotNegative, Positive, Seconds, Threads
 from paritygate.structure.rules import StructurePolicy
 from paritygate.triage.settings import TriagePolicy
 
@@ -49,20 +51,20 @@ class GoldenPolicy(Table, frozen=True, kw_only=True):
     """
 
     directory: str = ""
-    margin_floor: float = 0.02
-    noise_multiple: float = 100
+    margin_floor: NotNegative = 0.02
+    noise_multiple: Positive = 100
     oracles: tuple[str, ...] = ("transformers", "mlx-lm")
-    threads: tuple[int, ...] = (1, 2)
-    repeats_alone: int = 0
+    threads: tuple[Threads, ...] = (1, 2)
+    repeats_alone: Natural = 0
     reason: str = ""
 
 
 class Envelope(Table, frozen=True, kw_only=True):
     """A registered numeric tolerance: KL divergence in nats, logits in their own unit, and where they come from."""
 
-    kl_mean: float
-    kl_max: float
-    max_abs_logit: float
+    kl_mean: NotNegative
+    kl_max: NotNegative
+    max_abs_logit: NotNegative
     reason: str
 
 
@@ -88,6 +90,21 @@ class ReusePolicy(Table, frozen=True, kw_only=True):
     weights: str = ""
 
 
+class MembersPolicy(Table, frozen=True, kw_only=True):
+    """Folders with a policy of their own, such as one for each checkpoint: `verify` runs their gates too.
+
+    `roots` are globs, relative to the root, of folders that hold a paritygate.toml; each may take `timeout_s` seconds.
+    """
+
+    roots: tuple[str, ...] = ()
+    timeout_s: Seconds = 300.0
+
+    def found(self, root: Path) -> tuple[str, ...]:
+        """The members, relative to the root, in order."""
+        places = {place for wanted in self.roots for place in root.glob(f"{wanted}/paritygate.toml")}
+        return tuple(sorted(place.parent.relative_to(root).as_posix() for place in places))
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """A whole paritygate.toml. `hash` is of the file's bytes."""
 
@@ -103,16 +120,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     faults: FaultsPolicy
     waivers: tuple[Waiver, ...]
     reuse: ReusePolicy
+    members: MembersPolicy
     tables: frozenset[str]  # the sections that the file has
     invocation: Invocation = Invocation()  # for the commands that are printed about it
     triage: TriagePolicy = TriagePolicy()
 
     def golden_cases(self, root: Path) -> tuple[Case, ...]:
-        """The cases that have, or wait for, a golden. Raises CaseError."""
+        """The cases that have, or wait for, a golden. Raises PolicyError."""
         if not self.goldens.directory:
             return ()
         return load_cases(root / self.goldens.directory / "cases.toml")
 
     def all_cases(self, root: Path) -> dict[str, Case]:
-        """Every case by name: those with a golden, then the policy's own. Raises CaseError."""
+        """Every case by name: those with a golden, then the policy's own. Raises PolicyError."""
         return {case.name: case for case in (*self.golden_cases(root), *self.cases)}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paritygate.report.page import environment
+from paritygate.shown import shown
 
 ROOMS = {"engine": "Defects of engines", "gate": "Defects of gates"}
 
@@ -30,7 +31,7 @@ def faults_page(matrix: Mapping[str, Any]) -> str:
     trials = matrix["trials"]
     unexplained = [t for t in trials if t["state"] == "dead" or (t["state"] == "survived" and not t["note"])]
     rooms = [*ROOMS, *dict.fromkeys(t["room"] for t in trials if t["room"] not in ROOMS)]
-    return (
+    return shown(
         environment()
         .get_template("faults.html.j2")
         .render(

@@ -54,7 +54,14 @@ def plural(count: int, noun: str) -> str:
 
 
 def headline(run: Run) -> str:
-    """The verdict in one sentence."""
+    """The verdict in one sentence, with what the worst check says."""
+    wrong = worst_first(run.checks)
+    said = verdict(run)
+    return said if run.interrupted or not wrong else f"{said[:-1]}: {_first_sentence(wrong[0].headline)}"
+
+
+def verdict(run: Run) -> str:
+    """The verdict in one sentence; what each check says stands elsewhere."""
     checks = run.checks
     if not checks:
         return "Interrupted before the first check." if run.interrupted else "Nothing was tested."
@@ -73,12 +80,9 @@ def headline(run: Run) -> str:
         return f"The engine {said}{speed}: {plural(len(checks), 'check')} passed{reused}."
     first = wrong[0]
     if len(wrong) == 1:
-        return f"{first.name} {_VERBS[first.outcome]}: {_first_sentence(first.headline)}"
+        return f"{first.name} {_VERBS[first.outcome]}."
     same = sum(check.outcome is first.outcome for check in wrong)
-    return (
-        f"{same} of {plural(len(checks), 'check')} {_VERBS[first.outcome]}; first {first.name}: "
-        + _first_sentence(first.headline)
-    )
+    return f"{same} of {plural(len(checks), 'check')} {_VERBS[first.outcome]}; first {first.name}."
 
 
 def advice(run: Run) -> str:

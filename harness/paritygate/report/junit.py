@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import xml.etree.ElementTree as ET
 
 from paritygate.report.headline import by_gate
 from paritygate.run import Run
+from paritygate.shown import shown
 from paritygate.verdict import Check, Outcome
-
-# What XML 1.0 cannot hold, escaped or not.
-_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def _clean(text: str) -> str:
-    return _FORBIDDEN.sub("\ufffd", text)
 
 
 def junit(run: Run) -> bytes:
@@ -47,12 +40,12 @@ def _case(suite: ET.Element, check: Check) -> None:
         suite,
         "testcase",
         classname=f"paritygate.{check.gate}",
-        name=_clean(check.name),
+        name=shown(check.name),
         time=f"{check.seconds:.3f}",
     )
     if check.outcome is Outcome.PASS:
-        ET.SubElement(case, "system-out").text = _clean(f"{check.verdict}: {check.headline}")
+        ET.SubElement(case, "system-out").text = shown(f"{check.verdict}: {check.headline}")
         return
     kind = "failure" if check.outcome is Outcome.FAIL else "error"
-    problem = ET.SubElement(case, kind, message=_clean(check.headline), type=str(check.verdict))
-    problem.text = _clean(json.dumps(check.details, indent=1, ensure_ascii=False, default=str)[:20_000])
+    problem = ET.SubElement(case, kind, message=shown(check.headline), type=str(check.verdict))
+    problem.text = shown(json.dumps(check.details, indent=1, ensure_ascii=False, default=str)[:20_000])

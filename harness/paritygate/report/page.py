@@ -11,8 +11,9 @@ from markupsafe import Markup
 
 from paritygate.report import plots
 from paritygate.report.depth import depth_plot
-from paritygate.report.headline import ORDER, WORDS, advice, by_gate, counts, headline, recalled, worst_first
+from paritygate.report.headline import ORDER, WORDS, advice, by_gate, counts, recalled, verdict, worst_first
 from paritygate.run import Run
+from paritygate.shown import shown
 from paritygate.verdict import Check, Exit, Outcome
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -45,7 +46,7 @@ def environment() -> Environment:
 
 def page(run: Run) -> str:
     """The HTML document."""
-    return (
+    return shown(
         environment()
         .get_template("page.html.j2")
         .render(
@@ -54,7 +55,7 @@ def page(run: Run) -> str:
                 run.exit, "fail"
             ),
             word=WORDS[run.exit],
-            headline=headline(run),
+            verdict=verdict(run),
             advice=advice(run),
             recalled=recalled(run),
             counts={STATES[outcome]: (str(outcome), count) for outcome, count in counts(run.checks).items()},

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from paritygate.console import Console
 from paritygate.report.headline import ORDER, WORDS, advice, by_gate, counts, headline, recalled, worst_first
 from paritygate.run import Run
+from paritygate.shown import shown
 from paritygate.verdict import Exit, Outcome
 
 STYLES = {
@@ -43,8 +44,8 @@ def print_table(run: Run, console: Console) -> None:
     wrong = worst_first(run.checks)
     for check in wrong[:SHOWN]:
         console.print()
-        console.print(Text(f"{check.verdict} {check.name}", style=f"bold {STYLES[check.outcome]}"))
-        console.print(Text(f"  {check.headline}"))
+        console.print(Text(shown(f"{check.verdict} {check.name}"), style=f"bold {STYLES[check.outcome]}"))
+        console.print(Text(shown(f"  {check.headline}")))
     if len(wrong) > SHOWN:
         console.print(f"\n  and {len(wrong) - SHOWN} more, all in the report")
     lines = recalled(run)
@@ -56,7 +57,7 @@ def print_table(run: Run, console: Console) -> None:
         console.print(Text("--fresh runs everything again", style="dim"))
     colour = "green" if run.exit is Exit.PASS else "yellow" if run.exit is Exit.INCONCLUSIVE else "red"
     console.print()
-    console.print(Text(f"{WORDS[run.exit].upper()}  {headline(run)}", style=f"bold {colour}"))
+    console.print(Text(f"{WORDS[run.exit].upper()}  {shown(headline(run))}", style=f"bold {colour}"))
     console.print(Text(advice(run), style="dim"))
 
 

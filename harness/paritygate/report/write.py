@@ -20,7 +20,7 @@ def write(run: Run, directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     shown = portable(run)
     document = json.dumps(
-        _finite(shown.to_json()), indent=1, ensure_ascii=False, allow_nan=False, default=str
+        _storable(shown.to_json()), indent=1, ensure_ascii=False, allow_nan=False, default=str
     )
     files = {
         "report.json": document.encode(),
@@ -60,12 +60,14 @@ def _relative(value: Any, places: dict[str, str]) -> Any:
     return value
 
 
-def _finite(value: Any) -> Any:
-    # JSON has no NaN and no infinity; a reader gets null.
+def _storable(value: Any) -> Any:
+    # JSON has no NaN and no infinity, a reader gets null; UTF-8 has no half characters, a reader gets their escapes.
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {_storable(str(key)): _storable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_storable(item) for item in value]
     return value

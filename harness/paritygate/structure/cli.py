@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from paritygate.command_line import Root, at_a_desk, policy_at, refused
+from paritygate.console import Console
 from paritygate.structure import baseline
 from paritygate.structure.callgraph import CallGraph
 from paritygate.structure.gate import Source, check, evaluate

@@ -210,6 +210,12 @@ def check(policy: StructurePolicy, root: Path, progress: Callable[[str], None]) 
     except SourceError as error:
         yield Check(GATE, f"{GATE}/source", Outcome.COULD_NOT_RUN, Verdict.SETUP_ERROR, str(error))
         return
+    for link in source.tree.unseen:
+        what = (
+            f"{link} is a link to a folder of which the project lists no file, so no rule sees what is in it: "
+            "keep the files in the project, or name the link in [structure] exclude"
+        )
+        yield Check(GATE, f"{GATE}/{link}", Outcome.COULD_NOT_RUN, Verdict.NOT_RUN, what)
     progress(f"{len(policy.rules)} rules over {len(source.tree.files)} files")
     for rule in policy.rules:
         yield judge(rule, source)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Literal
 
 import msgspec
+
+from paritygate.structure.pattern import NoAstGrep, check_expression, lines_of_shape
+
+# The fields of rules that hold a regular expression.
+EXPRESSIONS = ("pattern", "defines", "compares", "computes")
 
 
 class Planted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,6 +44,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         for field in ("name", "why"):
             if not getattr(self, field).strip():
                 raise ValueError(f"rule {self.name!r}: {field} is empty")
+        for field in EXPRESSIONS:
+            check_expression(getattr(self, field, ""), f"rule {self.name!r}: {field}")
 
 
 class SingleCaller(Rule, frozen=True, tag="single-caller"):
@@ -91,6 +99,15 @@ Language = Literal[
 ]  # fmt: skip
 
 
+def _check_shape(rule: Rule, language: str, structure: str) -> None:
+    # Without ast-grep the rule is kept: the gate says what to install, and the other rules are judged.
+    with contextlib.suppress(NoAstGrep):
+        try:
+            lines_of_shape("", language, structure)
+        except ValueError as error:
+            raise ValueError(f"rule {rule.name!r}: {error}") from error
+
+
 class AbsentStructure(Rule, frozen=True, tag="absent-structure"):
     """Nothing in `files` has the shape of `structure`, an ast-grep pattern in `language`; `allow` excepted.
 
@@ -101,6 +118,10 @@ class AbsentStructure(Rule, frozen=True, tag="absent-structure"):
     structure: str
     files: tuple[str, ...]
     allow: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_shape(self, self.language, self.structure)
 
 
 class OnlyStructureIn(Rule, frozen=True, tag="only-structure-in"):
@@ -114,6 +135,10 @@ class OnlyStructureIn(Rule, frozen=True, tag="only-structure-in"):
     only_in: tuple[str, ...]
     files: tuple[str, ...]
     allow: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_shape(self, self.language, self.structure)
 
 
 class OnlyDefinedIn(Rule, frozen=True, tag="only-defined-in"):

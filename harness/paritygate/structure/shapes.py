@@ -7,6 +7,7 @@ from functools import partial
 
 from paritygate.structure.findings import Findings, Hit
 from paritygate.structure.glob import matches
+from paritygate.structure.pattern import NoAstGrep, lines_of_shape
 from paritygate.structure.rules import AbsentStructure, OnlyStructureIn
 from paritygate.structure.source import SourceError, Tree
 from paritygate.structure.written import dead_exceptions
@@ -17,7 +18,7 @@ _WORD = re.compile(r"(?<![$\w])[A-Za-z_]\w*")
 def shape_rule(rule: AbsentStructure | OnlyStructureIn, tree: Tree) -> Findings:
     """Every match outside the permitted files is a violation; a permitted file without one is a dead exception.
 
-    Raises SourceError where ast-grep is not installed, or does not know the language or the pattern.
+    Raises SourceError where ast-grep is not installed.
     """
     found = Findings()
     only_in = rule.only_in if isinstance(rule, OnlyStructureIn) else ()
@@ -41,19 +42,7 @@ def shape_rule(rule: AbsentStructure | OnlyStructureIn, tree: Tree) -> Findings:
 
 def _shapes(text: str, path: str, language: str, structure: str) -> list[Hit]:
     try:
-        # Optional and compiled: only a policy with such a rule needs it.
-        from ast_grep_py import SgRoot
-    except ImportError:
-        raise SourceError(
-            "rules of kind absent-structure and only-structure-in need ast-grep: pip install 'paritygate[rules]'"
-        ) from None
-    try:
-        found = SgRoot(text, language).root().find_all(pattern=structure)
-    except (RuntimeError, ValueError, TypeError) as error:
-        causes = re.findall(r"^\s+\d+: (.*)", str(error).partition("Stack backtrace")[0], re.MULTILINE)
-        told = causes[-1] if causes else str(error)
-        raise SourceError(f"{structure!r} is no ast-grep pattern of {language}: {told}") from error
-    return [
-        Hit(path, node.range().start.line + 1, f"has {' '.join(node.text().split())[:100]!r}")
-        for node in found
-    ]
+        found = lines_of_shape(text, language, structure)
+    except NoAstGrep as error:
+        raise SourceError(str(error)) from None
+    return [Hit(path, line, f"has {' '.join(shape.split())[:100]!r}") for line, shape in found]

@@ -83,7 +83,10 @@ def project_paths(root: Path) -> list[str]:
     found = []
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
-        found += [Path(folder, name).relative_to(root).as_posix() for name in sorted(names)]
+        links = [
+            name for name in folders if Path(folder, name).is_symlink()
+        ]  # listed, as git does, not followed
+        found += [Path(folder, name).relative_to(root).as_posix() for name in sorted((*names, *links))]
     return found
 
 
@@ -94,6 +97,12 @@ def _decoded(raw: bytes) -> str | None:
     if b"\0" in raw[:8192]:
         return None
     return raw.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+
+
+def _behind(root: Path, path: str) -> str:
+    """The path, relative to the root, of what a link leads to; the link's own where that is somewhere else."""
+    real, top = Path(os.path.realpath(root / path)), Path(os.path.realpath(root))
+    return real.relative_to(top).as_posix() if real.is_relative_to(top) else path
 
 
 class Tree:
@@ -112,6 +121,7 @@ class Tree:
         for path, text in files.items():
             if path.endswith(".py"):
                 self._put_module(path, text)
+        self.unseen: tuple[str, ...] = ()  # links to folders of which the project lists no file
         self._changed: str | None = None
         self._memory: dict[tuple[Hashable, str], Any] = {}
         self._of_change: dict[Hashable, Any] = {}
@@ -132,18 +142,33 @@ class Tree:
 
     @classmethod
     def read(cls, root: Path, policy: StructurePolicy) -> Tree:
-        """The tree on disk under `root`, without binaries, links and what the policy excludes."""
-        files = {}
-        for path in project_paths(root):
+        """The tree on disk under `root`, without binaries and what the policy excludes.
+
+        A file behind a link is read once: under its own path where that lies below `root`, else under the link's.
+        """
+        files: dict[str, str] = {}
+        unseen = []
+        listed = project_paths(root)
+        for path in listed:
             place = root / path
-            if place.is_symlink() or not place.is_file() or matches(path, policy.exclude):
+            if matches(path, policy.exclude):
+                continue
+            if place.is_symlink():
+                path = _behind(root, path)
+                if place.is_dir():
+                    if not any(other.startswith(f"{path}/") for other in listed) and path != ".":
+                        unseen.append(place.relative_to(root).as_posix())
+                    continue
+            if path in files or not place.is_file() or matches(path, policy.exclude):
                 continue
             if place.stat().st_size > MAX_FILE_BYTES:
                 continue
             text = _decoded(place.read_bytes())
             if text is not None:
                 files[path] = text
-        return cls(files, policy.roots, str(root))
+        tree = cls(files, policy.roots, str(root))
+        tree.unseen = tuple(unseen)
+        return tree
 
     def module_name(self, path: str) -> str:
         """The dotted name of a Python file: from its root folder, or from the top for files under none."""

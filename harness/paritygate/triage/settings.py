@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paritygate.policy.table import Table
+from paritygate.quantities import Natural, Seconds
 
 
 class TriagePolicy(Table, frozen=True, kw_only=True):
@@ -12,6 +13,6 @@ class TriagePolicy(Table, frozen=True, kw_only=True):
     that is under way when the time is up is waited for, as long as the arm's own timeout says.
     """
 
-    checks: int = 4
-    seconds: float = 40.0
-    arm_calls: int = 60
+    checks: Natural = 4
+    seconds: Seconds = 40.0
+    arm_calls: Natural = 60

@@ -1,0 +1,96 @@
+"""Granite and MiniCPM: a llama whose embedding, residual blocks, scores and logits are multiplied.
+
+MiniCPM says its multipliers by what they follow from: `scale_depth` over the square root of the depth, and the width
+over the one that they were tuned at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.models.attention import Attention
+from tokenline.models.attention_caches import attention_cache
+from tokenline.models.config import Sizes, needed, require
+from tokenline.models.decoder import Decoder, Layer, pre_norm_layer
+from tokenline.models.head import Head, is_tied
+from tokenline.models.layers import Embedding, GatedMlp, RmsNorm, pre_norms
+from tokenline.models.rope import RopeTable
+from tokenline.models.rope_scaling import rotation_of
+from tokenline.ops.base import Ops
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    embedding: float
+    residual: float
+    scores: float | None  # None: as usual, by the size of a head
+    logits: float
+
+
+def granite(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None) -> Decoder:
+    multipliers = Multipliers(
+        embedding=config.get("embedding_multiplier", 1.0),
+        residual=config.get("residual_multiplier", 1.0),
+        scores=config.get("attention_multiplier", 1.0),
+        logits=1.0 / config.get("logits_scaling", 1.0),
+    )
+    return _multiplied(ops, config, tensors, context_length, "granite", multipliers)
+
+
+def minicpm(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None) -> Decoder:
+    require(config, "minicpm", sparse_config=(None,), num_experts=(None, 0))
+    multipliers = Multipliers(
+        embedding=config.get("scale_emb", 1.0),
+        residual=config.get("scale_depth", 1.0) / needed(config, "num_hidden_layers") ** 0.5,
+        scores=None,
+        logits=config.get("dim_model_base", 1) / needed(config, "hidden_size"),
+    )
+    return _multiplied(ops, config, tensors, context_length, "minicpm", multipliers)
+
+
+def _multiplied(
+    ops: Ops,
+    config: Mapping[str, Any],
+    tensors: Tensors,
+    context_length: int | None,
+    family: str,
+    multipliers: Multipliers,
+) -> Decoder:
+    sizes = Sizes.of(config)
+    require(config, family, hidden_act=("silu",))
+    inner = needed(config, "intermediate_size")
+    attention_bias, mlp_bias = bool(config.get("attention_bias")), bool(config.get("mlp_bias"))
+    context = context_length or sizes.context_length
+    rope = RopeTable(ops, rotation_of(config, sizes.head, context), context)
+
+    def layer(index: int) -> Layer:
+        name = f"model.layers.{index}"
+        attention = Attention(
+            ops,
+            tensors,
+            f"{name}.self_attn",
+            sizes,
+            rope=rope,
+            bias=attention_bias,
+            scale=multipliers.scores,
+        )
+        mlp = GatedMlp(ops, tensors, f"{name}.mlp", width=sizes.width, inner=inner, bias=mlp_bias)
+        norms = pre_norms(ops, tensors, name, sizes.width, sizes.eps)
+        return pre_norm_layer(
+            index, attention, mlp, norms, attention_cache(ops, sizes), scale=multipliers.residual
+        )
+
+    embedding = Embedding(
+        ops, tensors, "model.embed_tokens", sizes.vocabulary, sizes.width, scale=multipliers.embedding
+    )
+    tied = is_tied(config, tensors)
+    return Decoder(
+        embedding=embedding,
+        layers=[layer(index) for index in range(sizes.layers)],
+        norm=RmsNorm(ops, tensors, "model.norm", sizes.width, sizes.eps),
+        head=Head(ops, tensors, embedding, tied=tied, scale=multipliers.logits),
+        context_length=context,
+    )
