@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from family_oracles import TRANSFORMERS_DIFFERS, Transformers
+from family_oracles import TRANSFORMERS_DIFFERS, MlxLm, Transformers
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.core_model_loading import revert_weight_conversion
@@ -114,6 +114,25 @@ def test_a_language_model_is_read_alone_as_in_what_sees(tmp_path: Path, backend:
     alone = drawn(tmp_path / "alone", "qwen3_5", {**nested["text_config"], "text_config": ...})
     theirs = Transformers(alone).logits(TOKENS)
     assert np.abs(said(alone, backend) - theirs).max() / np.ptp(theirs) < ENVELOPE
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("falcon_h1", {"key_multiplier": 1.0}),
+        ("mamba2", {"n_groups": 1}),
+        ("qwen3_5", {}),
+        ("qwen3_next", {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_mlx_lm_agrees_where_its_cause_is_taken_away(
+    tmp_path: Path, family: str, settings: dict[str, Any]
+) -> None:
+    """And the file is in float32: what mlx-lm folds into weights is rounded to the dtype that they are stored in."""
+    directory = drawn(tmp_path / family, family, settings)
+    theirs = Transformers(directory).logits(TOKENS)
+    assert np.abs(MlxLm(directory).logits(TOKENS) - theirs).max() / np.ptp(theirs) < ENVELOPE
 
 
 @pytest.mark.parametrize(
