@@ -22,9 +22,8 @@ def expert_matrices(
     """
     gate, up, down = parts
     if f"{name}.experts.gate_up_proj" in tensors:
-        return (
-            _apart(tensors.take(f"{name}.experts.gate_up_proj", (count, 2 * inner, width))),
-            _apart(tensors.take(f"{name}.experts.down_proj", (count, width, inner))),
+        return stacked_matrices(
+            tensors, (f"{name}.experts.gate_up_proj", f"{name}.experts.down_proj"), count, width, inner
         )
     if f"{name}.switch_mlp.gate_proj.weight" in tensors:
         gates, ups = (
@@ -39,6 +38,17 @@ def expert_matrices(
         for expert in one_by_one
     ]
     return gate_up, [tensors.take(f"{expert}.{down}.weight", (width, inner)) for expert in one_by_one]
+
+
+def stacked_matrices(
+    tensors: Tensors, names: tuple[str, str], count: int, width: int, inner: int
+) -> tuple[list[HostArray], list[HostArray]]:
+    """As `expert_matrices`, of two arrays that hold all experts: gate above up, and down."""
+    gate_up, down = names
+    return (
+        _apart(tensors.take(gate_up, (count, 2 * inner, width))),
+        _apart(tensors.take(down, (count, width, inner))),
+    )
 
 
 def _apart(stacked: HostArray) -> list[HostArray]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tokenline.models.decoder import Block
 from tokenline.models.forward import Forward
+from tokenline.models.layers import Linear
 from tokenline.models.routing import Router
 from tokenline.ops.arrays import HostArray
 from tokenline.ops.base import Array, Ops
@@ -48,13 +49,31 @@ class Experts:
 
 
 class MixtureOfExperts:
-    """A block: the chosen experts' answers by their shares, and what a shared MLP says to every token."""
+    """A block: the chosen experts' answers by their shares, and what a shared MLP says to every token.
 
-    def __init__(self, router: Router, experts: Experts, *, chosen: int, shared: Block | None = None) -> None:
-        self._router, self._experts, self._shared = router, experts, shared
-        self.nbytes = router.nbytes + experts.step_bytes(chosen) + (0 if shared is None else shared.nbytes)
+    `latent`: projections into what the experts read and out of what they say.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        experts: Experts,
+        *,
+        chosen: int,
+        shared: Block | None = None,
+        latent: tuple[Linear, Linear] | None = None,
+    ) -> None:
+        self._router, self._experts, self._shared, self._latent = router, experts, shared, latent
+        beside = [*([] if shared is None else [shared]), *(latent or ())]
+        self.nbytes = router.nbytes + experts.step_bytes(chosen) + sum(each.nbytes for each in beside)
 
     def __call__(self, x: Array, forward: Forward, cache: Any = None) -> Array:
         rows = x.reshape(-1, x.shape[-1])
-        y = self._experts(rows, *self._router(rows)).reshape(x.shape)
+        routed = self._router(rows)
+        if self._latent is None:
+            y = self._experts(rows, *routed)
+        else:
+            into, out = self._latent
+            y = out(self._experts(into(rows), *routed))
+        y = y.reshape(x.shape)
         return y if self._shared is None else y + self._shared(x, forward, cache)

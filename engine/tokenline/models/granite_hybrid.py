@@ -1,4 +1,4 @@
-"""Granite 4 (hybrid): Mamba 2 with attention in some layers, a shared MLP in each, and a multiplier at every joint."""
+"""Granite 4 (hybrid): Mamba 2 or attention, experts beside a shared MLP in every layer, a multiplier at every joint."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.models.attention import Attention
 from tokenline.models.attention_caches import LINEAR, attention_cache, layer_types
 from tokenline.models.config import Sizes, needed, require
-from tokenline.models.decoder import Decoder, Layer, pre_norm_layer
+from tokenline.models.decoder import Block, Decoder, Layer, pre_norm_layer
+from tokenline.models.expert_layouts import stacked_matrices
+from tokenline.models.experts import Experts, MixtureOfExperts
 from tokenline.models.head import Head, is_tied
 from tokenline.models.layers import Embedding, GatedMlp, RmsNorm, pre_norms
 from tokenline.models.mamba2 import GatedNorm, Mamba2, hybrid_sizes
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rotation_of
+from tokenline.models.routing import Router, choose_then_softmax
 from tokenline.ops.base import Ops
 
 
@@ -27,7 +30,6 @@ def granitemoehybrid(
         "granitemoehybrid",
         position_embedding_type=(None, "nope", "rope"),
         hidden_act=("silu",),
-        num_local_experts=(0, None),
     )
     sizes = Sizes.of(config)
     context = context_length or sizes.context_length
@@ -41,16 +43,9 @@ def granitemoehybrid(
         name = f"model.layers.{index}"
         norms = pre_norms(ops, tensors, name, sizes.width, sizes.eps)
         scale = float(config.get("residual_multiplier", 1.0))
-        mlp = GatedMlp(
-            ops,
-            tensors,
-            f"{name}.shared_mlp",
-            width=sizes.width,
-            inner=needed(config, "shared_intermediate_size"),
-            fused="input_linear",
-            down="output_linear",
-        )
+        mlp = _mlp(ops, config, tensors, name, sizes.width)
         if kinds[index] != LINEAR or states is None:
+            cache = attention_cache(ops, sizes, kinds[index])
             attention = Attention(
                 ops,
                 tensors,
@@ -60,9 +55,7 @@ def granitemoehybrid(
                 bias=bool(config.get("attention_bias")),
                 scale=float(config.get("attention_multiplier", 1.0)),
             )
-            return pre_norm_layer(
-                index, attention, mlp, norms, attention_cache(ops, sizes, kinds[index]), scale=scale
-            )
+            return pre_norm_layer(index, attention, mlp, norms, cache, scale=scale)
         mamba = Mamba2(
             ops,
             tensors,
@@ -99,3 +92,31 @@ def granitemoehybrid(
         ),
         context_length=context,
     )
+
+
+def _mlp(ops: Ops, config: Mapping[str, Any], tensors: Tensors, layer: str, width: int) -> Block:
+    """What every token passes, beside a mixture of experts where there are any."""
+    shared = GatedMlp(
+        ops,
+        tensors,
+        f"{layer}.shared_mlp",
+        width=width,
+        inner=needed(config, "shared_intermediate_size"),
+        fused="input_linear",
+        down="output_linear",
+    )
+    count = config.get("num_local_experts")
+    if not count:
+        return shared
+    name, chosen = f"{layer}.block_sparse_moe", needed(config, "num_experts_per_tok")
+    router = Router(
+        ops,
+        tensors,
+        f"{name}.router.layer",
+        width=width,
+        experts=count,
+        choice=choose_then_softmax(ops, chosen),
+    )
+    names = f"{name}.input_linear.weight", f"{name}.output_linear.weight"
+    matrices = stacked_matrices(tensors, names, count, width, needed(config, "intermediate_size"))
+    return MixtureOfExperts(router, Experts(ops, matrices, ops.swiglu), chosen=chosen, shared=shared)

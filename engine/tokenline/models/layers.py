@@ -156,8 +156,12 @@ class SquaredReluMlp:
         return self._up.nbytes + self._down.nbytes
 
     def __call__(self, x: Array, forward: Forward | None = None, cache: Any = None) -> Array:
-        up = self._ops.above(self._up(x), 0.0, 0.0)
-        return self._down(up * up)
+        return self._down(squared_relu(self._ops, self._up(x)))
+
+
+def squared_relu(ops: Ops, x: Array) -> Array:
+    x = ops.above(x, 0.0, 0.0)
+    return x * x
 
 
 def gated(ops: Ops, activation: str) -> Callable[[Array], Array]:

@@ -56,6 +56,7 @@ def lfm2(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: 
             return pre_norm_layer(
                 index, convolution, mlp, norms, lambda: RecurrentCache(ops), mixer_name="convolution"
             )
+        cache = attention_cache(ops, sizes, kinds[index])
         attention = Attention(
             ops,
             tensors,
@@ -65,7 +66,7 @@ def lfm2(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: 
             out="out_proj",
             norm=lambda name, width: norm(name.replace("_norm", "_layernorm"), width),
         )
-        return pre_norm_layer(index, attention, mlp, norms, attention_cache(ops, sizes, kinds[index]))
+        return pre_norm_layer(index, attention, mlp, norms, cache)
 
     embedding = Embedding(ops, tensors, "model.embed_tokens", sizes.vocabulary, sizes.width)
     tied = is_tied(

@@ -1,4 +1,5 @@
-"""Nemotron-H: layers of one block each by a pattern: Mamba 2, attention without positions, an MLP of squared relu."""
+"""Nemotron-H: one block in each layer by a pattern: Mamba 2, attention without positions, an MLP of squared relu, a
+mixture of such MLPs."""
 
 from __future__ import annotations
 
@@ -12,15 +13,18 @@ from tokenline.models.attention import Attention
 from tokenline.models.attention_caches import FULL, LINEAR, attention_cache, layer_types
 from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Block, Decoder, Layer, Residual
+from tokenline.models.experts import Experts, MixtureOfExperts
 from tokenline.models.head import Head, is_tied
-from tokenline.models.layers import Embedding, RmsNorm, SquaredReluMlp
+from tokenline.models.layers import Embedding, Linear, RmsNorm, SquaredReluMlp, squared_relu
 from tokenline.models.mamba2 import GatedNorm, Mamba2, StateSizes, step_limits
+from tokenline.models.routing import Router, sigmoid_in_groups
+from tokenline.ops.arrays import dense
 from tokenline.ops.base import Ops
 
-MLP = "mlp"
-_PATTERN = {"M": LINEAR, "*": FULL, "-": MLP, "E": "moe"}
+MLP, EXPERTS = "mlp", "moe"
+_PATTERN = {"M": LINEAR, "*": FULL, "-": MLP, "E": EXPERTS}
 # A block's name in taps.
-_NAMES = {LINEAR: "mamba", FULL: "attention", MLP: "mlp"}
+_NAMES = {LINEAR: "mamba", FULL: "attention", MLP: "mlp", EXPERTS: "mlp"}
 
 
 def nemotron_h(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None) -> Decoder:
@@ -28,6 +32,9 @@ def nemotron_h(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_le
         config, "nemotron_h", mlp_hidden_act=("relu2",), mamba_hidden_act=("silu",), sliding_window=(None,)
     )
     require(config, "nemotron_h", mamba_proj_bias=(bool(config.get("use_bias")),))
+    for name in tensors.unused():
+        if name.startswith("mtp."):  # layers that draft further tokens
+            tensors.leave(name)
     kinds = _kinds(config)
     config = {**config, "num_hidden_layers": len(kinds)}
     sizes = Sizes.of(
@@ -62,6 +69,8 @@ def nemotron_h(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_le
         elif kind == FULL:
             bias = bool(config.get("attention_bias"))
             block = Attention(ops, tensors, f"{name}.mixer", sizes, rope=None, bias=bias)
+        elif kind == EXPERTS:
+            block = _experts(ops, config, tensors, f"{name}.mixer", sizes.width)
         else:
             block = SquaredReluMlp(
                 ops,
@@ -105,11 +114,11 @@ def _kinds(config: Mapping[str, Any]) -> list[str]:
 
 
 def _with_memory(kinds: list[str]) -> list[tuple[str, list[int]]]:
-    """Blocks in groups that share a cache: one that remembers and the MLPs after it (and before the first)."""
+    """Blocks in groups that share a cache: one that remembers and the MLPs after it (or before the first)."""
     groups: list[tuple[str, list[int]]] = []
     waiting: list[int] = []
     for index, kind in enumerate(kinds):
-        if kind != MLP:
+        if kind in (LINEAR, FULL):
             groups.append((kind, [*waiting, index]))
             waiting = []
         elif groups:
@@ -121,3 +130,46 @@ def _with_memory(kinds: list[str]) -> list[tuple[str, list[int]]]:
             "no layer remembers anything", "a model of MLPs alone is none; mend config.json"
         )
     return groups
+
+
+def _experts(
+    ops: Ops, config: Mapping[str, Any], tensors: Tensors, name: str, width: int
+) -> MixtureOfExperts:
+    require(config, "nemotron_h", n_shared_experts=(1,))
+    count, chosen = needed(config, "n_routed_experts"), needed(config, "num_experts_per_tok")
+    inner, bias = needed(config, "moe_intermediate_size"), bool(config.get("mlp_bias"))
+    choice = sigmoid_in_groups(
+        ops,
+        chosen,
+        correction=ops.float32(dense(tensors.take(f"{name}.gate.e_score_correction_bias", (count,)))),
+        groups=config.get("n_group") or 1,
+        kept_groups=config.get("topk_group") or 1,
+        normalize=bool(config.get("norm_topk_prob", True)),
+        scale=config.get("routed_scaling_factor", 1.0),
+    )
+    # Where there is a latent, experts read and write it instead of the stream.
+    latent_size, latent = config.get("moe_latent_size"), None
+    if latent_size is not None:
+        latent = (
+            Linear(ops, tensors, [(f"{name}.fc1_latent_proj", latent_size)], width, bias=bias),
+            Linear(ops, tensors, [(f"{name}.fc2_latent_proj", width)], latent_size, bias=bias),
+        )
+    read = latent_size or width
+    ups, downs = (
+        [tensors.take(f"{name}.experts.{expert}.{part}.weight", shape) for expert in range(count)]
+        for part, shape in (("up_proj", (inner, read)), ("down_proj", (read, inner)))
+    )
+    return MixtureOfExperts(
+        Router(ops, tensors, f"{name}.gate", width=width, experts=count, choice=choice),
+        Experts(ops, (ups, downs), lambda up: squared_relu(ops, up)),
+        chosen=chosen,
+        shared=SquaredReluMlp(
+            ops,
+            tensors,
+            f"{name}.shared_experts",
+            width=width,
+            inner=needed(config, "moe_shared_expert_intermediate_size"),
+            bias=bias,
+        ),
+        latent=latent,
+    )

@@ -132,6 +132,7 @@ def _qwen(
                 lambda: RecurrentCache(ops),
                 mixer_name="delta_net",
             )
+        cache = attention_cache(ops, sizes, kinds[index])
         attention = Attention(
             ops,
             tensors,
@@ -142,9 +143,7 @@ def _qwen(
             norm=norm,
             gated=True,
         )
-        return pre_norm_layer(
-            index, attention, mlp(f"{name}.mlp", index), norms, attention_cache(ops, sizes, kinds[index])
-        )
+        return pre_norm_layer(index, attention, mlp(f"{name}.mlp", index), norms, cache)
 
     embedding = Embedding(ops, tensors, f"{root}.embed_tokens", sizes.vocabulary, sizes.width)
     return Decoder(

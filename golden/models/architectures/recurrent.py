@@ -106,16 +106,23 @@ RECURRENT_FAMILIES: dict[str, Tiny] = {
         "nemotron_h",
         {key: value for key, value in DENSE.items() if key not in ("rms_norm_eps", "num_hidden_layers")}
         | {
-            "layers_block_type": ["linear_attention", "mlp", "linear_attention", "full_attention", "mlp"],
+            "layers_block_type": ["linear_attention", "mlp", "linear_attention", "moe", "full_attention", "mlp"],
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 48,
+            "moe_shared_expert_intermediate_size": 48,
+            "routed_scaling_factor": 2.5,
             "head_dim": 16,
             "mamba_num_heads": 8,
             "mamba_head_dim": 16,
             "n_groups": 2,
             "ssm_state_size": 16,
             "chunk_size": 64,
+            "time_step_max": 0.01,  # steps so short that a limit at 0.001 would show
             "tie_word_embeddings": False,
         },
-        {"hybrid_override_pattern": "M-M*-", "num_hidden_layers": 5},
+        {"hybrid_override_pattern": "M-ME*-", "num_hidden_layers": 6},
+        noise={"e_score_correction_bias": 0.05},
         steps=180,
     ),
     "falcon_h1": Tiny(
