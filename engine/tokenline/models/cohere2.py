@@ -12,8 +12,8 @@ from tokenline.models.attention_caches import FULL, SLIDING, attention_cache, la
 from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Decoder, Layer, Residual
 from tokenline.models.forward import Forward
-from tokenline.models.head import Head, is_tied
-from tokenline.models.layers import Embedding, GatedMlp, LayerNorm
+from tokenline.models.frame import framed
+from tokenline.models.layers import GatedMlp, LayerNorm
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rotation_of
 from tokenline.ops.base import Array, Ops
@@ -70,12 +70,13 @@ def cohere2(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_lengt
             [Residual(f"layers.{index}.parallel", block, before=norm(f"{name}.input_layernorm"))], cache
         )
 
-    embedding = Embedding(ops, tensors, "model.embed_tokens", sizes.vocabulary, sizes.width)
-    tied = is_tied(config, tensors)
-    return Decoder(
-        embedding=embedding,
-        layers=[layer(index) for index in range(sizes.layers)],
+    return framed(
+        ops,
+        config,
+        tensors,
+        sizes,
+        layer,
+        context,
         norm=norm("model.norm"),
-        head=Head(ops, tensors, embedding, tied=tied, scale=config.get("logit_scale", 0.0625)),
-        context_length=context,
+        logit_scale=config.get("logit_scale", 0.0625),
     )

@@ -11,9 +11,9 @@ from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Block, Decoder, Layer, pre_norm_layer
 from tokenline.models.expert_layouts import expert_matrices
 from tokenline.models.experts import Experts, MixtureOfExperts
-from tokenline.models.head import Head, is_tied
+from tokenline.models.frame import framed
 from tokenline.models.latent_attention import LatentAttention, LatentSizes
-from tokenline.models.layers import Embedding, GatedMlp, RmsNorm, pre_norms
+from tokenline.models.layers import GatedMlp, pre_norms
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rope_settings, rotation_of, yarn_magnitude
 from tokenline.models.routing import Router, sigmoid_in_groups
@@ -76,14 +76,7 @@ def deepseek_v3(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_l
             lambda: LatentCache(ops, latent.rotated + latent.rank),
         )
 
-    embedding = Embedding(ops, tensors, "model.embed_tokens", sizes.vocabulary, sizes.width)
-    return Decoder(
-        embedding=embedding,
-        layers=[layer(index) for index in range(sizes.layers)],
-        norm=RmsNorm(ops, tensors, "model.norm", sizes.width, sizes.eps),
-        head=Head(ops, tensors, embedding, tied=is_tied(config, tensors)),
-        context_length=context,
-    )
+    return framed(ops, config, tensors, sizes, layer, context)
 
 
 def _scale(config: Mapping[str, Any], sizes: LatentSizes) -> float:

@@ -14,8 +14,8 @@ from tokenline.models.attention_caches import attention_cache
 from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Decoder, Layer, Residual
 from tokenline.models.forward import Forward
-from tokenline.models.head import Head, is_tied
-from tokenline.models.layers import Embedding, GatedMlp, RmsNorm
+from tokenline.models.frame import framed
+from tokenline.models.layers import GatedMlp, RmsNorm
 from tokenline.models.mamba2 import GatedNorm, Mamba2, StateSizes, hybrid_sizes
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rotation_of
@@ -124,20 +124,16 @@ def falcon_h1(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_len
     def new_cache() -> PairCache:
         return PairCache(new_attention(), RecurrentCache(ops))
 
-    embedding = Embedding(
+    return framed(
         ops,
+        config,
         tensors,
-        "model.embed_tokens",
-        sizes.vocabulary,
-        sizes.width,
-        scale=multiplier("embedding"),
-    )
-    return Decoder(
-        embedding=embedding,
-        layers=[layer(index) for index in range(sizes.layers)],
+        sizes,
+        layer,
+        context,
         norm=norm("model.final_layernorm"),
-        head=Head(ops, tensors, embedding, tied=is_tied(config, tensors), scale=multiplier("lm_head")),
-        context_length=context,
+        embedding_scale=multiplier("embedding"),
+        logit_scale=multiplier("lm_head"),
     )
 
 

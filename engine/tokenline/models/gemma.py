@@ -11,8 +11,8 @@ from tokenline.models.attention import Attention
 from tokenline.models.attention_caches import FULL, SLIDING, attention_cache, layer_types
 from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Decoder, Layer, sandwich_layer
-from tokenline.models.head import Head, is_tied
-from tokenline.models.layers import Embedding, GatedMlp, RmsNorm
+from tokenline.models.frame import framed
+from tokenline.models.layers import GatedMlp, RmsNorm
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import Rotation, rotation_of
 from tokenline.models.text_part import text_part
@@ -127,13 +127,14 @@ def _gemma(
         )
         return sandwich_layer(index, attention, mlp, around_attention, around_mlp, cache)
 
-    embedding = Embedding(
-        ops, tensors, "model.embed_tokens", sizes.vocabulary, sizes.width, scale=sizes.width**0.5
-    )
-    return Decoder(
-        embedding=embedding,
-        layers=[layer(index) for index in range(sizes.layers)],
+    return framed(
+        ops,
+        config,
+        tensors,
+        sizes,
+        layer,
+        context,
         norm=norm("model.norm"),
-        head=Head(ops, tensors, embedding, tied=is_tied(config, tensors), cap=logit_cap),
-        context_length=context,
+        embedding_scale=sizes.width**0.5,
+        logit_cap=logit_cap,
     )

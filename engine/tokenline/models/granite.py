@@ -15,8 +15,8 @@ from tokenline.models.attention import Attention
 from tokenline.models.attention_caches import attention_cache
 from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Decoder, Layer, pre_norm_layer
-from tokenline.models.head import Head, is_tied
-from tokenline.models.layers import Embedding, GatedMlp, RmsNorm, pre_norms
+from tokenline.models.frame import framed
+from tokenline.models.layers import GatedMlp, pre_norms
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rotation_of
 from tokenline.ops.base import Ops
@@ -83,14 +83,13 @@ def _multiplied(
             index, attention, mlp, norms, attention_cache(ops, sizes), scale=multipliers.residual
         )
 
-    embedding = Embedding(
-        ops, tensors, "model.embed_tokens", sizes.vocabulary, sizes.width, scale=multipliers.embedding
-    )
-    tied = is_tied(config, tensors)
-    return Decoder(
-        embedding=embedding,
-        layers=[layer(index) for index in range(sizes.layers)],
-        norm=RmsNorm(ops, tensors, "model.norm", sizes.width, sizes.eps),
-        head=Head(ops, tensors, embedding, tied=tied, scale=multipliers.logits),
-        context_length=context,
+    return framed(
+        ops,
+        config,
+        tensors,
+        sizes,
+        layer,
+        context,
+        embedding_scale=multipliers.embedding,
+        logit_scale=multipliers.logits,
     )

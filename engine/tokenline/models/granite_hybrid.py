@@ -13,8 +13,8 @@ from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Block, Decoder, Layer, pre_norm_layer
 from tokenline.models.expert_layouts import stacked_matrices
 from tokenline.models.experts import Experts, MixtureOfExperts
-from tokenline.models.head import Head, is_tied
-from tokenline.models.layers import Embedding, GatedMlp, RmsNorm, pre_norms
+from tokenline.models.frame import framed
+from tokenline.models.layers import GatedMlp, pre_norms
 from tokenline.models.mamba2 import GatedNorm, Mamba2, hybrid_sizes
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rotation_of
@@ -71,26 +71,15 @@ def granitemoehybrid(
             index, mamba, mlp, norms, lambda: RecurrentCache(ops), mixer_name="mamba", scale=scale
         )
 
-    embedding = Embedding(
+    return framed(
         ops,
+        config,
         tensors,
-        "model.embed_tokens",
-        sizes.vocabulary,
-        sizes.width,
-        scale=float(config.get("embedding_multiplier", 1.0)),
-    )
-    return Decoder(
-        embedding=embedding,
-        layers=[layer(index) for index in range(sizes.layers)],
-        norm=RmsNorm(ops, tensors, "model.norm", sizes.width, sizes.eps),
-        head=Head(
-            ops,
-            tensors,
-            embedding,
-            tied=is_tied(config, tensors),
-            scale=1.0 / float(config.get("logits_scaling", 1.0)),
-        ),
-        context_length=context,
+        sizes,
+        layer,
+        context,
+        embedding_scale=float(config.get("embedding_multiplier", 1.0)),
+        logit_scale=1.0 / float(config.get("logits_scaling", 1.0)),
     )
 
 

@@ -12,8 +12,9 @@ from tokenline.models.attention_caches import FULL, attention_cache, layer_types
 from tokenline.models.config import Sizes, needed
 from tokenline.models.convolution import ShortConvolution
 from tokenline.models.decoder import Decoder, Layer, pre_norm_layer
-from tokenline.models.head import Head, is_tied
-from tokenline.models.layers import Embedding, GatedMlp, RmsNorm
+from tokenline.models.frame import framed
+from tokenline.models.head import is_tied
+from tokenline.models.layers import GatedMlp, RmsNorm
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rotation_of
 from tokenline.ops.base import Ops
@@ -68,16 +69,11 @@ def lfm2(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: 
         )
         return pre_norm_layer(index, attention, mlp, norms, cache)
 
-    embedding = Embedding(ops, tensors, "model.embed_tokens", sizes.vocabulary, sizes.width)
     tied = is_tied(
         {"tie_word_embeddings": config.get("tie_embedding", config.get("tie_word_embeddings", True))}, tensors
     )
-    return Decoder(
-        embedding=embedding,
-        layers=[layer(index) for index in range(sizes.layers)],
-        norm=norm("model.embedding_norm", sizes.width),
-        head=Head(ops, tensors, embedding, tied=tied),
-        context_length=context,
+    return framed(
+        ops, config, tensors, sizes, layer, context, norm=norm("model.embedding_norm", sizes.width), tied=tied
     )
 
 

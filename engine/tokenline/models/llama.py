@@ -12,8 +12,8 @@ from tokenline.models.attention import Attention
 from tokenline.models.attention_caches import FULL, SLIDING, attention_cache, layer_types
 from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Decoder, Layer, pre_norm_layer
-from tokenline.models.head import Head, is_tied
-from tokenline.models.layers import Embedding, GatedMlp, RmsNorm, pre_norms
+from tokenline.models.frame import framed
+from tokenline.models.layers import GatedMlp, pre_norms
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rotation_of
 from tokenline.ops.base import Ops
@@ -76,11 +76,4 @@ def _llama(
         cache = attention_cache(ops, sizes, kind, config.get("sliding_window"))
         return pre_norm_layer(index, attention, mlp, norms, cache)
 
-    embedding = Embedding(ops, tensors, "model.embed_tokens", sizes.vocabulary, sizes.width)
-    return Decoder(
-        embedding=embedding,
-        layers=[layer(index) for index in range(sizes.layers)],
-        norm=RmsNorm(ops, tensors, "model.norm", sizes.width, sizes.eps),
-        head=Head(ops, tensors, embedding, tied=is_tied(config, tensors)),
-        context_length=context,
-    )
+    return framed(ops, config, tensors, sizes, layer, context)

@@ -12,8 +12,8 @@ from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Decoder, Layer, pre_norm_layer
 from tokenline.models.expert_layouts import expert_matrices
 from tokenline.models.experts import Experts, MixtureOfExperts
-from tokenline.models.head import Head, is_tied
-from tokenline.models.layers import Embedding, RmsNorm, pre_norms
+from tokenline.models.frame import framed
+from tokenline.models.layers import pre_norms
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rotation_of
 from tokenline.models.routing import Router, softmax_then_choose
@@ -43,11 +43,4 @@ def mixtral(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_lengt
             index, attention, MixtureOfExperts(router, experts, chosen=chosen), norms, new_cache
         )
 
-    embedding = Embedding(ops, tensors, "model.embed_tokens", sizes.vocabulary, sizes.width)
-    return Decoder(
-        embedding=embedding,
-        layers=[layer(index) for index in range(sizes.layers)],
-        norm=RmsNorm(ops, tensors, "model.norm", sizes.width, sizes.eps),
-        head=Head(ops, tensors, embedding, tied=is_tied(config, tensors)),
-        context_length=context,
-    )
+    return framed(ops, config, tensors, sizes, layer, context)

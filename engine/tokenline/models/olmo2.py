@@ -10,8 +10,8 @@ from tokenline.models.attention import Attention
 from tokenline.models.attention_caches import attention_cache
 from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Decoder, Layer, Residual
-from tokenline.models.head import Head, is_tied
-from tokenline.models.layers import Embedding, GatedMlp, RmsNorm
+from tokenline.models.frame import framed
+from tokenline.models.layers import GatedMlp, RmsNorm
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rotation_of
 from tokenline.ops.base import Ops
@@ -43,11 +43,4 @@ def olmo2(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length:
             attention_cache(ops, sizes),
         )
 
-    embedding = Embedding(ops, tensors, "model.embed_tokens", sizes.vocabulary, sizes.width)
-    return Decoder(
-        embedding=embedding,
-        layers=[layer(index) for index in range(sizes.layers)],
-        norm=norm("model.norm"),
-        head=Head(ops, tensors, embedding, tied=is_tied(config, tensors)),
-        context_length=context,
-    )
+    return framed(ops, config, tensors, sizes, layer, context, norm=norm("model.norm"))

@@ -13,8 +13,8 @@ from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Block, Decoder, Layer, pre_norm_layer
 from tokenline.models.expert_layouts import expert_matrices
 from tokenline.models.experts import Experts, MixtureOfExperts
-from tokenline.models.head import Head, is_tied
-from tokenline.models.layers import Embedding, GatedMlp, RmsNorm, pre_norms
+from tokenline.models.frame import framed
+from tokenline.models.layers import GatedMlp, RmsNorm, pre_norms
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rotation_of
 from tokenline.models.routing import Router, softmax_then_choose
@@ -91,11 +91,4 @@ def _qwen(
             index, attention, mlp, pre_norms(ops, tensors, name, sizes.width, sizes.eps), cache
         )
 
-    embedding = Embedding(ops, tensors, "model.embed_tokens", sizes.vocabulary, sizes.width)
-    return Decoder(
-        embedding=embedding,
-        layers=[layer(index) for index in range(sizes.layers)],
-        norm=RmsNorm(ops, tensors, "model.norm", sizes.width, sizes.eps),
-        head=Head(ops, tensors, embedding, tied=is_tied(config, tensors)),
-        context_length=context,
-    )
+    return framed(ops, config, tensors, sizes, layer, context)

@@ -17,8 +17,8 @@ from tokenline.models.delta_net import DeltaNet, DeltaSizes
 from tokenline.models.expert_layouts import expert_matrices
 from tokenline.models.experts import Experts, MixtureOfExperts
 from tokenline.models.forward import Forward
-from tokenline.models.head import Head, is_tied
-from tokenline.models.layers import Embedding, GatedMlp, Linear, RmsNorm, Rows, pre_norms
+from tokenline.models.frame import framed
+from tokenline.models.layers import GatedMlp, Linear, RmsNorm, Rows, pre_norms
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rotated_size, rotation_of
 from tokenline.models.routing import Router, softmax_then_choose
@@ -145,13 +145,8 @@ def _qwen(
         )
         return pre_norm_layer(index, attention, mlp(f"{name}.mlp", index), norms, cache)
 
-    embedding = Embedding(ops, tensors, f"{root}.embed_tokens", sizes.vocabulary, sizes.width)
-    return Decoder(
-        embedding=embedding,
-        layers=[layer(index) for index in range(sizes.layers)],
-        norm=norm(f"{root}.norm", sizes.width),
-        head=Head(ops, tensors, embedding, tied=is_tied(config, tensors)),
-        context_length=context,
+    return framed(
+        ops, config, tensors, sizes, layer, context, root=root, norm=norm(f"{root}.norm", sizes.width)
     )
 
 
