@@ -48,3 +48,9 @@ TRANSFORMERS_DIFFERS: dict[str, tuple[str, dict[str, Any]]] = {
         {"time_step_min": 0.0},
     ),
 }
+
+# Families of which transformers says the same only for long texts.
+TRANSFORMERS_BY_LENGTH: dict[str, str] = {
+    "phi3": "transformers takes other factors of rope for texts within the trained length; mlx-lm, and this engine, "
+    "those of the context that was opened. Longer texts say the same.",
+}

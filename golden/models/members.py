@@ -9,14 +9,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from findings import MLX_LM_DIFFERS, TRANSFORMERS_DIFFERS, TRANSFORMERS_LACKS
+from findings import (
+    MLX_LM_DIFFERS,
+    TRANSFORMERS_BY_LENGTH,
+    TRANSFORMERS_DIFFERS,
+    TRANSFORMERS_LACKS,
+)
 
 from paritygate.golden.record import sha256_of
 
 HERE = Path(__file__).parent
 # The oracle that is asked where the other says something else than the family, or does not have it.
 LACKS = dict.fromkeys(TRANSFORMERS_LACKS, "transformers does not have the family.")
-ALONE = (("transformers", MLX_LM_DIFFERS), ("mlx-lm", {**TRANSFORMERS_DIFFERS, **LACKS}))
+ALONE = (
+    ("transformers", MLX_LM_DIFFERS),
+    ("mlx-lm", {**TRANSFORMERS_DIFFERS, **TRANSFORMERS_BY_LENGTH, **LACKS}),
+)
 BOTH = "transformers and mlx-lm in float32, with one and with two threads, say the same."
 # llama's policy is written by hand: planted faults are tried against it, and it has cases of its own.
 BY_HAND = ("llama",)

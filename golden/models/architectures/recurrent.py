@@ -106,7 +106,14 @@ RECURRENT_FAMILIES: dict[str, Tiny] = {
         "nemotron_h",
         {key: value for key, value in DENSE.items() if key not in ("rms_norm_eps", "num_hidden_layers")}
         | {
-            "layers_block_type": ["linear_attention", "mlp", "linear_attention", "moe", "full_attention", "mlp"],
+            "layers_block_type": [
+                "linear_attention",
+                "mlp",
+                "linear_attention",
+                "moe",
+                "full_attention",
+                "mlp",
+            ],
             "n_routed_experts": 4,
             "num_experts_per_tok": 2,
             "moe_intermediate_size": 48,
