@@ -54,3 +54,7 @@ TRANSFORMERS_BY_LENGTH: dict[str, str] = {
     "phi3": "transformers takes other factors of rope for texts within the trained length; mlx-lm, and this engine, "
     "those of the context that was opened. Longer texts say the same.",
 }
+
+# Families whose tokenizer transformers takes from its own code and not from tokenizer.json: the tiny checkpoints' file
+# cuts blank lines otherwise. Published checkpoints hold the same rule in the file.
+TRANSFORMERS_CUTS_OTHERWISE = ("qwen2", "qwen3_5")

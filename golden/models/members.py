@@ -12,6 +12,7 @@ from pathlib import Path
 from findings import (
     MLX_LM_DIFFERS,
     TRANSFORMERS_BY_LENGTH,
+    TRANSFORMERS_CUTS_OTHERWISE,
     TRANSFORMERS_DIFFERS,
     TRANSFORMERS_LACKS,
 )
@@ -58,7 +59,9 @@ def main() -> None:
         for name, value in told.items():
             text = text.replace("{" + name + "}", value)
         (checkpoint.parent / "paritygate.toml").write_text(text, encoding="utf-8")
-        (checkpoint.parent / "cases.toml").write_text(cases, encoding="utf-8")
+        plain = family in TRANSFORMERS_CUTS_OTHERWISE
+        asked = cases.replace("../flood.txt", "../flood-plain.txt") if plain else cases
+        (checkpoint.parent / "cases.toml").write_text(asked, encoding="utf-8")
         print(family, "with", " and ".join(oracles))
 
 

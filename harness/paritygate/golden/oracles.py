@@ -15,19 +15,21 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from paritygate.arms.hugging_face import as_directory, load_model, load_tokenizer, versions_of
-from paritygate.arms.mlx_lm_model import load_mlx
+from paritygate.arms.hugging_face import as_directory, load_tokenizer, versions_of
 from paritygate.arms.written_answer import cut_at_stop, prompt_ids
 from paritygate.case import Case
+from paritygate.golden.decoders import Decoder, MlxLmDecoder, TransformersDecoder
 from paritygate.logits import log_softmax
 from paritygate.stream import Position, TopToken
 
 TOP = 5
+# Of the logits' range; float32 in another order moves logits by a thousandth of this.
+LOST = 1e-3
 
 
 class OracleError(Exception):
@@ -49,56 +51,6 @@ class OracleAnswer(msgspec.Struct, frozen=True, kw_only=True):
     positions: tuple[Position, ...]
     tokenizer_hash: str
     template_hash: str
-
-
-class Decoder(Protocol):
-    """A model that answers one token at a time: `next_logits(ids)` feeds ids and returns the last row, float32."""
-
-    def begin(self) -> None: ...
-
-    def next_logits(self, token_ids: list[int]) -> np.ndarray: ...
-
-
-class TransformersDecoder:
-    """transformers in float32, reading the GGUF itself."""
-
-    def __init__(self, checkpoint: Path, threads: int) -> None:
-        self.model = load_model(checkpoint, threads=threads)
-        import torch
-
-        self._torch = torch
-        self._past: Any = None
-
-    def begin(self) -> None:
-        self._past = None
-
-    def next_logits(self, token_ids: list[int]) -> np.ndarray:
-        with self._torch.inference_mode():
-            out = self.model(
-                self._torch.tensor([token_ids]), past_key_values=self._past, use_cache=True, logits_to_keep=1
-            )
-        self._past = out.past_key_values
-        return out.logits[0, -1].numpy()
-
-
-class MlxLmDecoder:
-    """mlx-lm in float32 over the directory that transformers saved from the GGUF."""
-
-    def __init__(self, directory: Path, threads: int) -> None:
-        self.model = load_mlx(directory, threads=threads)
-        import mlx.core as mx
-        from mlx_lm.models.cache import make_prompt_cache
-
-        self._mx = mx
-        self._make_cache = make_prompt_cache
-        self._cache: Any = None
-
-    def begin(self) -> None:
-        self._cache = self._make_cache(self.model)
-
-    def next_logits(self, token_ids: list[int]) -> np.ndarray:
-        logits = self.model(self._mx.array([token_ids]), cache=self._cache)
-        return np.array(logits[0, -1].astype(self._mx.float32))
 
 
 class Answerer:
@@ -136,9 +88,12 @@ class Answerer:
         positions: list[Position] = []
         reason, cause, text = "length", "Length", ""
         self.decoder.begin()
-        feed = prompt
+        feed, fed = prompt, list[int]()
+        logits = np.zeros(0, np.float32)
         while len(token_ids) < case.max_tokens:
-            position = self.position(self.decoder.next_logits(feed))
+            logits = self.decoder.next_logits(feed)
+            fed = token_ids.copy()
+            position = self.position(logits)
             positions.append(position)
             token_id = position.token_id
             assert token_id is not None  # `position` takes it from the row
@@ -154,6 +109,7 @@ class Answerer:
             if cut is not None:
                 reason, cause, text = "stop", "StopSequence", cut
                 break
+        self._refuse_lost_state(case, [*prompt, *fed], logits)
         template = self.tokenizer.chat_template or ""
         return OracleAnswer(
             case=case.name,
@@ -169,6 +125,18 @@ class Answerer:
             tokenizer_hash=hashlib.sha256(self.tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
             template_hash=hashlib.sha256(template.encode()).hexdigest(),
         )
+
+    def _refuse_lost_state(self, case: Case, token_ids: list[int], logits: np.ndarray) -> None:
+        """The last position once more, in one forward: an oracle whose state is lost between steps answers other texts
+        than it was asked, always the same, with margins that look decided."""
+        if not logits.size:
+            return
+        apart = float(np.abs(self.decoder.whole_logits(token_ids) - logits).max() / np.ptp(logits))
+        if apart > LOST:
+            raise OracleError(
+                f"{self.oracle} says other logits step by step than in one forward, {apart:.2g} of their range apart "
+                f"at the end of {case.name}: what it remembers between steps is not this text"
+            )
 
 
 LIBRARIES = {
