@@ -91,6 +91,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         given = [key for key in PROMPTS if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError(f"case {self.name}: {one_prompt_needed(given, PROMPTS)}")
+        if not getattr(self, given[0]):
+            raise ValueError(f"case {self.name}: {given[0]} is empty: nothing would be asked")
 
     def with_token_ids(self, token_ids: tuple[int, ...], *, name: str | None = None) -> Case:
         """The same parameters over a prompt that is already tokens, however many they are."""

@@ -127,6 +127,14 @@ def check_again(
     triage: bool = False,
 ) -> Iterator[Check]:
     """The check, run alone; with `token_ids` its case has that prompt. Raises NoSuchCheck."""
+    for member in policy.members.found(root):
+        if check.startswith(f"members/{member}/"):
+            again = msgspec.structs.replace(
+                policy.invocation, root=str(Path(policy.invocation.root) / member)
+            )
+            own = check.removeprefix(f"members/{member}/")
+            words = ("verify",) if own == "gates" else ("replay", own)
+            raise NoSuchCheck(f"{check} is a member's own check: {again.command(*words)}")
     gate, alone, name = narrowed(policy, check)
     cases = policy.all_cases(root)
     if name and name not in cases:

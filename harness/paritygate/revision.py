@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import subprocess
 from pathlib import Path
+
+from paritygate.digest import file_digest
 
 
 class GitError(Exception):
@@ -22,6 +26,26 @@ def raw(root: Path, *words: str) -> bytes:
 def git(root: Path, *words: str) -> str:
     """The same as text, stripped. Raises GitError."""
     return raw(root, *words).decode(errors="replace").strip()
+
+
+def uncommitted(root: Path) -> str:
+    """A digest of all that differs from the commit, or of every file where there is no commit; "" for nothing."""
+    try:
+        changed = raw(root, "diff", "HEAD", "--binary")
+        others = raw(root, "ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
+        paths = [root / os.fsdecode(path) for path in others if path]
+    except GitError:
+        changed, paths = b"", [path for path in root.rglob("*") if not _hidden(path.relative_to(root))]
+    files = [(str(path.relative_to(root)), file_digest(path)) for path in sorted(paths) if path.is_file()]
+    return (
+        hashlib.sha256(changed + repr(files).encode("utf-8", "surrogateescape")).hexdigest()
+        if changed or files
+        else ""
+    )
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") or part == "__pycache__" for part in path.parts)
 
 
 def told(root: Path, *words: str) -> str:

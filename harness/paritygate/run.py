@@ -35,8 +35,9 @@ class Run:
 
     `started` is ISO 8601 in UTC, `commit` the checkout's revision ("" outside git), `manifests` the effective
     settings of each arm by its name, `figures` what the bench gate measured by its name. `reused` says, by unit of
-    work, which earlier run its checks come from; `notes` are sentences about the run itself. `shard` is "i/n" for a
-    part, which `units` names, of the whole, which `plan` names.
+    work, which earlier run its checks come from; `notes` are sentences about the run itself. `state` is, of a shard,
+    a digest of what was not committed. `shard` is "i/n" for a part, which `units` names, of the whole, which `plan`
+    names.
     """
 
     started: str
@@ -54,6 +55,7 @@ class Run:
     reused: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     shard: str = ""
+    state: str = ""
     units: tuple[str, ...] = ()
     plan: tuple[str, ...] = ()
 

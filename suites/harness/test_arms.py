@@ -73,6 +73,15 @@ def test_garbage_is_a_setup_error(repository: Path) -> None:
     assert '{"text": "hello"' in check.details["printed"]
 
 
+def test_garbage_of_any_depth_is_its_arms_alone(repository: Path) -> None:
+    path = repository / "paritygate.toml"
+    path.write_text(path.read_text().replace('output = "text"', 'output = "result"'))
+    programs(repository, "print('[' * 200_000)")
+    (check,) = checks(repository)
+    assert (check.verdict, check.name) == (Verdict.SETUP_ERROR, "identity/same/other/greeting"), check.name
+    assert "printed what is not an answer" in check.headline
+
+
 def test_bytes_that_are_not_utf8_are_garbage(repository: Path) -> None:
     programs(repository, "import sys\nsys.stdout.buffer.write(b'\\xff\\xfe')")
     (check,) = checks(repository)

@@ -144,3 +144,43 @@ def test_a_member_is_reused_until_one_of_its_files_changes(
     assert result.exit_code == 1
     assert "reused" in changed["members/models/alpha/gates"]["headline"]
     assert changed["members/models/beta/gates"]["outcome"] == "fail"
+
+
+def test_programs_run_where_the_policy_lies_whoever_runs_the_gates_from_wherever(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member(root, "alpha")
+    policy = root / "models" / "alpha" / "paritygate.toml"
+    folder = root / "models" / "alpha"
+    policy.write_text(policy.read_text().replace(f"{folder}/", ""))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "two.py").write_text("print('another engine', end='')")
+    monkeypatch.chdir(elsewhere)
+    result, checks = verify(root)
+    assert result.exit_code == 0, result.output
+    assert checks["members/models/alpha/gates"]["outcome"] == "pass"
+    alone = CliRunner().invoke(app, ["verify", "--root", str(folder)])
+    assert alone.exit_code in (0, 3), alone.output
+
+
+def test_a_members_check_is_replayed_by_the_command_that_is_told(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member(root, "beta", two="no")
+    monkeypatch.delenv("PARITYGATE_MODEL")
+    words = ["replay", "members/models/beta/identity/same/two/greeting", "--root", str(root)]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 2
+    again = " ".join(told.output.split()).partition("own check: paritygate ")[2].split()
+    assert again == ["replay", "identity/same/two/greeting", "--root", f"{root}/models/beta"]
+    assert CliRunner().invoke(app, again).exit_code == 1
+
+
+def test_a_member_that_tests_nothing_fails(root: Path) -> None:
+    member(root, "idle")
+    policy = root / "models" / "idle" / "paritygate.toml"
+    policy.write_text(policy.read_text().partition("[claims.same]")[0])
+    result, checks = verify(root)
+    assert result.exit_code in (1, 3)
+    assert checks["members/models/idle/gates"]["outcome"] != "pass"

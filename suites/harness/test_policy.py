@@ -189,6 +189,29 @@ def test_a_case_has_one_prompt(repository: Path, prompt: str, has: str) -> None:
     )
 
 
+@pytest.mark.parametrize("prompt", ['prompt = ""', "messages = []", "prompt_token_ids = []"])
+def test_an_empty_prompt_is_none(repository: Path, prompt: str) -> None:
+    said = broken(repository, 'prompt = "Good day"', prompt)
+    assert (
+        said
+        == f"paritygate.toml:28: cases[0]: case greeting: {prompt.split()[0]} is empty: nothing would be asked"
+    )
+
+
+@pytest.mark.parametrize(
+    ("find", "replace", "where"),
+    [
+        ('name = "greeting"', 'name = "a/b"', "cases[0]: the name 'a/b'"),
+        ('name = "greeting"', 'name = ""', "cases[0]: the name ''"),
+        ("[arms.fake]", '[arms."fa/ke"]', "arms.fa/ke: the name 'fa/ke'"),
+        ("[claims.same]", '[claims."sa/me"]', "claims.sa/me: the name 'sa/me'"),
+    ],
+)
+def test_a_name_with_a_slash_is_refused(repository: Path, find: str, replace: str, where: str) -> None:
+    """Two checks would have one name, and one waiver would pass both."""
+    assert where in broken(repository, find, replace)
+
+
 @pytest.mark.parametrize(
     ("find", "replace", "said"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -256,3 +257,16 @@ def test_an_arm_is_started_in_as_few_shares_as_balance_allows() -> None:
     one, two = split(units, 2)
     assert {len({arm for unit in share for arm in unit.arms}) for share in (one, two)} == {1}
     assert (len(one), len(two)) == (3, 3)
+
+
+@pytest.mark.parametrize("repository", [True, False], ids=["in git", "outside git"])
+def test_shards_of_two_states_of_the_tree_are_not_merged(root: Path, repository: bool) -> None:
+    if repository:
+        for words in (["init", "-q"], ["add", "paritygate.toml"],
+                      ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"]):  # fmt: skip
+            subprocess.run(["git", "-C", str(root), *words], check=True)
+    places = [root.parent / f"state-{index}" for index in (1, 2)]
+    paritygate("verify", "--root", root, "--shard", "1/2", "--report", places[0])
+    (root / "src" / "x.py").write_text("x = 2\n")
+    paritygate("verify", "--root", root, "--shard", "2/2", "--report", places[1])
+    assert "another content of uncommitted files" in refused(root, *places)

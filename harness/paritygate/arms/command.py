@@ -85,16 +85,17 @@ def run_to_end(
     timeout_s: float,
     descriptors: tuple[int, ...] = (),
     running: set[subprocess.Popen[bytes]] | None = None,
+    cwd: Path | None = None,
 ) -> tuple[int, bytes, bytes]:
     """Exit status, stdout and stderr of a program; nothing that it started outlives it.
 
     Raises ArmError where it cannot be started, hangs, or prints without end.
 
-    `descriptors` stay open in the program, under their numbers. It is in `running` as long as it runs, for another
-    thread to end.
+    `descriptors` stay open in the program, under their numbers. It runs in `cwd`, and is in `running` as long as it
+    runs, for another thread to end.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = leashed.start(words, stdout=out, stderr=err, descriptors=descriptors)
+        process = leashed.start(words, stdout=out, stderr=err, descriptors=descriptors, cwd=cwd)
         running = set() if running is None else running
         running.add(process)
         try:
@@ -134,6 +135,7 @@ class CommandArm:
         self.name = name
         self.options = options
         self.model = model
+        self.folder: Path | None = None  # where the program runs; the caller's where nobody says
         self._running: set[subprocess.Popen[bytes]] = set()
         result = options.output == "result"
         self.capabilities = Capabilities(
@@ -226,7 +228,9 @@ class CommandArm:
             prompt_file = Path(f"/dev/fd/{file.fileno()}")
             own = not self.options.command
             words = self._tokenline(case, prompt_file, times) if own else self._foreign(case, prompt_file)
-            status, out, err = run_to_end(words, self.options.timeout_s, (file.fileno(),), self._running)
+            status, out, err = run_to_end(
+                words, self.options.timeout_s, (file.fileno(),), self._running, self.folder
+            )
         if status != 0:
             raise ArmError(
                 f"arm {self.name}, case {case.name}: it ended with exit status {status}",
@@ -239,7 +243,7 @@ class CommandArm:
             if self.options.output == "text":
                 return Stream(case=case.name, arm=self.name, text=line.decode("utf-8"))
             answer: dict[str, Any] = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ArmError(
                 f"arm {self.name}, case {case.name}: it printed what is not an answer ({error})",
                 line.decode(errors="replace"),

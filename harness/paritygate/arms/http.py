@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
@@ -34,6 +35,7 @@ class HttpArm:
 
     def __init__(self, name: str, options: HttpOptions, model: str) -> None:
         self.name = name
+        self.folder: Path | None = None  # where its server is started; the caller's where nobody says
         self.options = options
         self.model = model
         self._dialect = DIALECTS[options.speaks]
@@ -72,7 +74,7 @@ class HttpArm:
         own += ["--backend", options.backend, "--dtype", options.dtype, "--threads", str(options.threads)]
         own += [] if options.cache_bytes is None else ["--cache-bytes", str(options.cache_bytes)]
         words = [word.replace("{model}", model) for word in options.command] or own
-        self._server = ServerProcess(words, ready=options.ready, timeout_s=options.timeout_s)
+        self._server = ServerProcess(words, ready=options.ready, timeout_s=options.timeout_s, cwd=self.folder)
         self._asked = 0
 
     def _body(self, case: Case) -> tuple[str, dict[str, Any]]:
@@ -155,7 +157,7 @@ class HttpArm:
                 last = response.read().decode(errors="replace")
                 gathered.add(json.loads(last), time.perf_counter_ns() - started)
             return self._stream(case, gathered)
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             raise self._garbage(case, str(last), error) from error
 
     def _events(self, case: Case, response: httpx.Response) -> Iterator[dict[str, Any]]:
@@ -167,7 +169,7 @@ class HttpArm:
                 return
             try:
                 event = json.loads(payload)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise self._garbage(case, line, error) from error
             if "error" in event:
                 raise ArmError(f"arm {self.name}, case {case.name}: the stream failed", str(event["error"]))

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 from typing import IO
 
 import httpx
@@ -30,12 +31,12 @@ def free_port() -> int:
 class ServerProcess:
     """`words` may hold {port}. The server is ready when GET `ready` answers 200."""
 
-    def __init__(self, words: list[str], *, ready: str, timeout_s: float) -> None:
+    def __init__(self, words: list[str], *, ready: str, timeout_s: float, cwd: Path | None = None) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed by stop)
         words = [word.replace("{port}", str(self.port)) for word in words]
-        self._process = leashed.start(words, stdout=self._printed, stderr=subprocess.STDOUT)
+        self._process = leashed.start(words, stdout=self._printed, stderr=subprocess.STDOUT, cwd=cwd)
         try:
             self._wait(ready, timeout_s)
         except BaseException:
@@ -46,7 +47,7 @@ class ServerProcess:
         """The end of what the server printed."""
         return end_of(self._printed)
 
-    def _wait(self, ready: str, timeout_s: float) -> None:
+    def _wait(self, ready: str, timeout_s: float, cwd: Path | None = None) -> None:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if (status := self._process.poll()) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 
 from paritygate.arms.base import Arm, ArmError
@@ -29,7 +30,11 @@ class ArmPool:
             raise ArmError(f"arm {name} was not started: the run is over")
         spec = self._policy.arms[name]
         model = self._policy.checkpoint.location
-        arm = plausible(driven(name, spec.kind, spec.options, model), model)
+        made = driven(name, spec.kind, spec.options, model)
+        if hasattr(made, "folder"):
+            # Programs run where the policy lies, whoever runs the gates from wherever.
+            made.folder = Path(self._policy.invocation.root).resolve()
+        arm = plausible(made, model)
         self._open[name] = arm
         arm.open()
         if self._closed:

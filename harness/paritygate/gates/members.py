@@ -58,6 +58,10 @@ def _member(member: str, root: Path, timeout_s: float, progress: Callable[[str],
         headline = why if report is None else late
         yield Check(GATE, f"{name}/gates", Outcome.COULD_NOT_RUN, Verdict.SETUP_ERROR, headline, {}, seconds)
         return
+    if not report["checks"]:
+        what = "its policy tests nothing: give it claims, or take it out of [members] roots"
+        yield Check(GATE, f"{name}/gates", Outcome.FAIL, Verdict.NOT_RUN, what, {}, seconds)
+        return
     for check in report["checks"]:
         if check["outcome"] != Outcome.PASS:
             yield Check(

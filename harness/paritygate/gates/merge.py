@@ -64,6 +64,7 @@ def _one_run(runs: Sequence[Run], places: Sequence[Path], policy: Policy) -> Non
         for what, ours, theirs in (
             ("another commit", first.commit, run.commit),
             ("another state of uncommitted changes", first.dirty, run.dirty),
+            ("another content of uncommitted files", first.state, run.state),
             ("another policy", first.policy_hash, run.policy_hash),
             ("another tier", first.tier, run.tier),
             ("other units of work", first.plan, run.plan),

@@ -21,7 +21,7 @@ from paritygate.gates.waivers import apply
 from paritygate.interruption import Interruption
 from paritygate.machine import this_machine
 from paritygate.policy import Policy
-from paritygate.revision import told
+from paritygate.revision import told, uncommitted
 from paritygate.run import Run
 from paritygate.structure import gate as structure
 from paritygate.verdict import Check, Exit, Outcome, Verdict, exit_code
@@ -168,6 +168,7 @@ def verify(
             reused=reuse.reused,
             notes=(*notes, *reuse.notes),
             shard=str(shard or ""),
+            state=uncommitted(root) if shard is not None else "",
             units=tuple(unit.name for unit in mine),
             plan=tuple(unit.name for unit in plan),
         )

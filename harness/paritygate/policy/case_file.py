@@ -61,9 +61,15 @@ def load_cases(path: Path) -> tuple[Case, ...]:
     for index, entry in enumerate(entries):
         if entry.name in names[:index]:
             raise reader.error(("case", index), f"two cases are named {entry.name}")
+        if not entry.name or "/" in entry.name:
+            raise reader.error(
+                ("case", index), f"the name {entry.name!r}: use one without / that is not empty"
+            )
         try:
             cases.append(_case(entry, path.parent))
         except (OSError, UnicodeDecodeError) as error:
             what = f"case {entry.name}: {entry.prompt_file}: {error}"
             raise reader.error(("case", index, "prompt_file"), what) from error
+        except ValueError as error:
+            raise reader.error(("case", index), str(error)) from error
     return tuple(cases)

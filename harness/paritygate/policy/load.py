@@ -70,6 +70,20 @@ def _checkpoint(reader: Reader, root: Path) -> CheckpointPolicy:
     return msgspec.structs.replace(found, model=str(beside.resolve())) if beside.exists() else found
 
 
+def _check_spelling(reader: Reader, policy: Policy) -> None:
+    """A check's name is made of names with / between them: with one inside, two checks would have one name."""
+    places: list[tuple[str, tuple[str | int, ...]]] = [
+        (case.name, ("cases", index)) for index, case in enumerate(policy.cases)
+    ]
+    for kind, names in (("claims", policy.claims), ("arms", policy.arms)):
+        places += [(name, (kind, name)) for name in names]
+    for name, place in places:
+        if not name or "/" in name or name != name.strip():
+            raise reader.error(
+                place, f"the name {name!r}: use one without / that is not empty and has no spaces around"
+            )
+
+
 def _check_names(reader: Reader, policy: Policy, known_cases: set[str]) -> None:
     for name, claim in policy.claims.items():
         if not claim.arms:
@@ -234,6 +248,7 @@ def policy_of(raw: bytes, root: Path) -> Policy:
         if names.count(case.name) > 1:
             raise reader.error(("cases", index), f"another case is named {case.name!r} too")
     cases = {case.name: case for case in (*recorded, *policy.cases)}
+    _check_spelling(reader, policy)
     _check_names(reader, policy, set(cases))
     _check_apart(reader, policy, tuple(case.name for case in recorded))
     _check_needs(reader, policy, cases)
