@@ -110,6 +110,35 @@ def test_a_run_that_is_interrupted_leaves_what_it_found(
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.json", "junit.xml", "index.html"}
 
 
+def test_answers_that_came_before_are_compared(tmp_path: Path, started: Path) -> None:
+    """Two claims are done, one with a difference, while a third never ends: both are told, none is a pass it is not."""
+    policy = tmp_path / "paritygate.toml"
+    text = policy.read_text(encoding="utf-8")
+    other = f'command = ["{sys.executable}", "-c", "print(1)", "{{prompt}}"]'
+    arms = "".join(
+        f'\n[arms.{name}]\nkind = "command"\noutput = "text"\n{other.replace("1", said)}\n'
+        for name, said in (("three", "1"), ("four", "1"), ("five", "2"))
+    )
+    cases = '\n[[cases]]\nname = "quick"\nprompt = "quick"\nmax_tokens = 1\n'
+    quick = "".join(
+        f'\n[claims.{name}]\nkind = "identity"\narms = ["three", "{arm}"]\ncases = ["quick"]\n'
+        for name, arm in (("alike", "four"), ("apart", "five"))
+    )
+    head, slow = text.split("[claims.then]")
+    policy.write_text(f"{head}{arms}{cases}{quick}[claims.then]{slow}", encoding="utf-8")
+    process = verifying(tmp_path, started)
+    time.sleep(4)  # the other lane may still be at the quick ones
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 4, out + err
+    outcomes = {check["name"]: check["outcome"] for check in told(tmp_path)["checks"]}
+    assert outcomes == {
+        "structure/first": "pass",
+        "identity/alike/four/quick": "pass",
+        "identity/apart/five/quick": "inconclusive",
+    }
+
+
 def test_who_asks_again_does_not_wait_for_what_does_not_end(tmp_path: Path, started: Path) -> None:
     """Closing the arms takes for ever here; the report is there before, and the second Ctrl-C ends the process."""
     stuck = "import time; from paritygate.gates.arm_pool import ArmPool; ArmPool.close = lambda self: time.sleep(60)"

@@ -59,6 +59,35 @@ def _collect(
     yield from ()
 
 
+def _compared(case: Case, reference: Stream, candidate: Stream, floor: float) -> Comparison:
+    return (
+        too_short(case, reference, candidate)
+        or unmet(case, reference, candidate)
+        or compare(reference, candidate, floor=floor, settings=SETTINGS + EXECUTION)
+    )
+
+
+def _known(
+    claims: dict[str, IdentityClaim], collected: dict[str, _Answers], every: dict[str, Case], floor: float
+) -> Iterator[Check]:
+    """What is known of a run that ends early. A difference that nobody can be asked about again is not a failure yet:
+    an arm may contradict itself."""
+    for name, claim in claims.items():
+        answers, first = collected[name], claim.arms[0]
+        for arm in claim.arms[1:]:
+            for case in claim.cases:
+                if (first, case) not in answers.streams or (arm, case) not in answers.streams:
+                    continue
+                reference, candidate = answers.streams[first, case], answers.streams[arm, case]
+                found = _compared(every[case], reference, candidate, floor)
+                if found.verdict is not Verdict.IDENTICAL:
+                    told = f"{found.headline}; the run ended before either arm was asked again"
+                    found = Comparison(Verdict.INCONCLUSIVE, told, found.details)
+                yield check_of(
+                    GATE, f"identity/{name}/{arm}/{case}", found, seconds=answers.seconds[arm, case]
+                )
+
+
 def _judge(
     claim: str,
     first: str,
@@ -75,11 +104,7 @@ def _judge(
             return could_not_run(GATE, name, error)
     reference, candidate = answers.streams[first, case.name], answers.streams[other, case.name]
     floor = policy.goldens.margin_floor
-    found = (
-        too_short(case, reference, candidate)
-        or unmet(case, reference, candidate)
-        or compare(reference, candidate, floor=floor, settings=SETTINGS + EXECUTION)
-    )
+    found = _compared(case, reference, candidate, floor)
     try:
         for arm_name, stream in ((first, reference), (other, candidate)):
             if found.verdict in (Verdict.DIVERGED, Verdict.LENGTH):
@@ -194,7 +219,11 @@ def run(
                     "the claim has no case: nothing was compared",
                 )
             jobs += [partial(_collect, arm, cases, pool, collected[name], progress) for arm in claim.arms]
-        yield from side_by_side(jobs)
+        try:
+            yield from side_by_side(jobs)
+        except KeyboardInterrupt:
+            yield from _known(claims, collected, every, policy.goldens.margin_floor)
+            raise
         triage = Triage(policy, pool, progress)
         for name, claim in claims.items():
             cases = [every[case] for case in claim.cases]
