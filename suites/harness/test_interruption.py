@@ -114,9 +114,9 @@ def test_answers_that_came_before_are_compared(tmp_path: Path, started: Path) ->
     """Two claims are done, one with a difference, while a third never ends: both are told, none is a pass it is not."""
     policy = tmp_path / "paritygate.toml"
     text = policy.read_text(encoding="utf-8")
-    other = f'command = ["{sys.executable}", "-c", "print(1)", "{{prompt}}"]'
+    other = f'command = ["{sys.executable}", "-c", "print(SAID)", "{{prompt}}"]'
     arms = "".join(
-        f'\n[arms.{name}]\nkind = "command"\noutput = "text"\n{other.replace("1", said)}\n'
+        f'\n[arms.{name}]\nkind = "command"\noutput = "text"\n{other.replace("SAID", said)}\n'
         for name, said in (("three", "1"), ("four", "1"), ("five", "2"))
     )
     cases = '\n[[cases]]\nname = "quick"\nprompt = "quick"\nmax_tokens = 1\n'
@@ -127,7 +127,7 @@ def test_answers_that_came_before_are_compared(tmp_path: Path, started: Path) ->
     head, slow = text.split("[claims.then]")
     policy.write_text(f"{head}{arms}{cases}{quick}[claims.then]{slow}", encoding="utf-8")
     process = verifying(tmp_path, started)
-    time.sleep(4)  # the other lane may still be at the quick ones
+    time.sleep(2)  # the other lane may still be at the quick ones
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 4, out + err
