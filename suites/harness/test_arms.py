@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import time
 from pathlib import Path
@@ -227,9 +228,31 @@ def test_a_program_that_prints_without_end_is_stopped(monkeypatch: pytest.Monkey
     assert len(caught.value.printed) <= 4000
 
 
-@pytest.mark.parametrize("words", [["echo", "hi"], ["echo", "{promt}"], ["engine", "--model", "{model}"]])
+@pytest.mark.parametrize("words", [["echo", "hi"], ["echo", "{text}"], ["engine", "--model", "{model}"]])
 def test_a_command_that_never_sees_the_prompt_is_refused(words: list[str]) -> None:
     with pytest.raises(ArmError, match="no place for the prompt"):
         make_arm("x", "command", {"command": words}, "toy")
     for place in ("{prompt}", "--file={prompt_file}"):
         make_arm("x", "command", {"command": [*words, place]}, "toy")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "says"),
+    [
+        ("command", {"command": ["x", "{prompt}", "{max_token}"]}, "is {max_tokens} meant"),
+        ("command", {"command": ["x", "{promt}", "{prompt}"]}, "is {prompt} meant"),
+        ("http", {"command": ["serve", "{prot}"]}, "is {port} meant"),
+        ("http", {"url": "127.0.0.1:9"}, "write it like http://127.0.0.1:8000"),
+        ("http", {"url": "http://127.0.0.1:99999"}, "is no address"),
+        ("http", {"url": "not a url"}, "is no address"),
+        ("http", {"url": "ftp://here"}, "is no address"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(kind: str, options: dict, says: str) -> None:
+    with pytest.raises(ArmError, match=re.escape(says)):
+        make_arm("x", kind, options, "toy")
+
+
+def test_braces_of_the_programs_own_are_left_alone() -> None:
+    make_arm("x", "command", {"command": ["awk", "{print}", '{"a": {b}}', "{prompt}"]}, "toy")
+    make_arm("x", "http", {"url": "https://[::1]:8000/v1"}, "toy")

@@ -20,6 +20,7 @@ from paritygate.arms.answer import stream_of
 from paritygate.arms.base import ArmError, Capabilities
 from paritygate.arms.leash import NOT_STARTED
 from paritygate.arms.own_settings import own_settings
+from paritygate.arms.places import refuse_misspelt
 from paritygate.arms.printed import end_of
 from paritygate.arms.written_answer import refuse_beyond_sampling
 from paritygate.case import Case
@@ -27,6 +28,7 @@ from paritygate.quantities import Seconds, Threads
 from paritygate.stream import Stream
 
 PROMPT_PLACES = ("{prompt}", "{prompt_file}")
+PLACES = ("model", "prompt", "prompt_file", "max_tokens", "temperature", "seed")
 
 
 class CommandOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +52,7 @@ class CommandOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 "command has no place for the prompt, so every answer would be to nothing: "
                 "write {prompt} or {prompt_file} among its words"
             )
+        refuse_misspelt(self.command, PLACES)
 
 
 MOST_PRINTED = 64 << 20  # bytes of an answer

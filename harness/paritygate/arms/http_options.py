@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from paritygate.arms.dialects import DialectName
 from paritygate.arms.own_settings import own_settings
+from paritygate.arms.places import refuse_misspelt
 from paritygate.quantities import Bytes, Seconds, Threads
 
 
@@ -38,6 +40,9 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         if self.url and self.command:
             raise ValueError("url and command exclude each other: a server runs already, or is started")
+        refuse_misspelt(self.command, ("model", "port"))
+        if self.url:
+            _refuse_no_address(self.url)
 
     @property
     def speaks(self) -> str:
@@ -54,3 +59,13 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.url or self.command or not self.tells_details:
             return {}
         return own_settings(self.backend, self.dtype, self.threads)
+
+
+def _refuse_no_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"url {url!r} is no address: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ValueError(f"url {url!r} is no address: write it like http://127.0.0.1:8000")
