@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from tokenline.ops.torch import TorchOps
+from tokenline.ops.base import Ops
 
 
 def expert_linear(
-    ops: TorchOps, x: Tensor, weights: Sequence[Any], experts: Tensor, bias: Tensor | None
+    ops: Ops, x: Tensor, weights: Sequence[Any], experts: Tensor, bias: Tensor | None
 ) -> Tensor:
     """As `Ops.expert_linear` says. Rows are brought in the order of their experts and back; on CUDA the host waits to
     learn how many rows each has."""
