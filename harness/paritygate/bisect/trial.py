@@ -85,7 +85,7 @@ def answer(request: Request, tree: Path) -> Reply:
     root = Path(request.root)
     try:
         policy = policies.load(root)
-        with ArmPool(policy) as pool, pool.use(request.arm) as arm:
+        with ArmPool(policy, folder=tree) as pool, pool.use(request.arm) as arm:
             if request.tap:
                 if not arm.capabilities.layer_taps:
                     return Reply(error=f"arm {request.arm} cannot tap its layers")

@@ -18,8 +18,10 @@ from paritygate.triage.budget import Allowance
 class ArmPool:
     """Gives out open arms by name; leaving the pool stops them all."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, folder: Path | None = None) -> None:
         self._policy = policy
+        # Programs run where the policy lies, whoever runs the gates from wherever, or in the `folder` of another state.
+        self._folder = (folder or Path(policy.invocation.root)).resolve()
         self._locks = {name: threading.Lock() for name in policy.arms}
         self._open: dict[str, Arm] = {}
         self._closed = False
@@ -32,8 +34,7 @@ class ArmPool:
         model = self._policy.checkpoint.location
         made = driven(name, spec.kind, spec.options, model)
         if hasattr(made, "folder"):
-            # Programs run where the policy lies, whoever runs the gates from wherever.
-            made.folder = Path(self._policy.invocation.root).resolve()
+            made.folder = self._folder
         arm = plausible(made, model)
         self._open[name] = arm
         arm.open()

@@ -45,7 +45,10 @@ def bar_of(root: Path, revision: str, head: Policy) -> Iterator[Bar]:
     top, inside = Path(git(root, "rev-parse", "--show-toplevel")), git(root, "rev-parse", "--show-prefix")
     with scratch("bar") as folder:
         with tarfile.open(fileobj=io.BytesIO(raw(top, "archive", "--format=tar", commit))) as tar:
-            tar.extractall(folder, filter="data")
+            if hasattr(tarfile, "data_filter"):
+                tar.extractall(folder, filter="data")
+            else:  # Pythons before 3.11.4; it is git's own archive of this repository
+                tar.extractall(folder)
         base_root = folder / inside
         try:
             policy = load(base_root)
