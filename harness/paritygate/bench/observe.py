@@ -117,6 +117,8 @@ def main() -> None:
     # Whatever a library prints must not reach the observation.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    # Line by line, so that the last line on stderr is why a measurement failed and not what a library said before.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     arm: Measured
     if workload.kind in PEERS:
         arm = make_peer(workload.kind, workload.options, workload.model)
