@@ -30,7 +30,7 @@ ifneq ($(shell cat $(CREATED) 2>/dev/null),$(RECIPE))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup checkpoint test verify serve bench asv golden lint clean
+.PHONY: help setup checkpoint test verify families serve bench asv golden lint clean
 
 help: ## list what make can do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,10 @@ test: setup ## pass the tests (ARGS="-k sampling", JOBS=2 at once)
 verify: setup ## run every gate on a real checkpoint; table here, page in reports/out/index.html
 	$(call say,"Running the gates")
 	$(BIN)/paritygate verify --report reports/out $(if $(BAR),--bar $(BAR)) $(ARGS)
+
+families: setup ## run the gates of every family's tiny checkpoint (MLX and torch, about four minutes)
+	$(call say,"Running the gates of the families")
+	$(BIN)/paritygate verify --only members --report reports/out/families $(ARGS)
 
 serve: setup ## serve a model over HTTP (MODEL=..., HOST=..., PORT=...)
 	$(BIN)/tokenline serve -m $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)

@@ -64,9 +64,7 @@ def _chosen(only: list[str], leave_out: list[str], tier: str, policy: policies.P
 
 @app.command()
 def verify(
-    tier: Annotated[
-        str, typer.Option(help="fast leaves out what measures time; real is everything.")
-    ] = "real",
+    tier: Annotated[str, typer.Option(help="fast leaves out what measures time; real the members.")] = "real",
     only: Annotated[
         list[str] | None, typer.Option(help=f"Only this gate ({', '.join(GATES)}); repeatable.")
     ] = None,
