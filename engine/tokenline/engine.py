@@ -19,7 +19,7 @@ from tokenline.decode.sampling import Drawn, RowDraw, sample, told_of
 from tokenline.errors import RowError
 from tokenline.models import Model
 from tokenline.ops import Array, Ops
-from tokenline.prompt_cache import PromptCache
+from tokenline.prompt_cache import PromptCache, Trail
 from tokenline.row import Row, Taken
 
 # Prompt positions that the head runs over at once where their logprobs are asked for: 64 times a vocabulary is what
@@ -53,9 +53,11 @@ class Engine:
         """Start a row: adopt what the prompt cache has of it and lay out the rest of its plan."""
         copied = self._ops.counters.bytes_copied
         count = 0
+        if row.request.cache_prompt:
+            row.trail = Trail.of(self._namespace, row.prompt, row.plan)
         # Logprobs of the prompt need every hidden state of it, and a stored state holds none: such a row runs cold.
         if row.request.cache_prompt and row.request.prompt_logprobs is None:
-            count, row.caches = self._prompt_cache.adopt(self._namespace, row.prompt, row.plan)
+            count, row.caches = self._prompt_cache.adopt(row.trail)
         row.caches = row.caches or self._model.new_caches()
         row.pieces = row.plan.after_hit(count).pieces()
         row.counters.cached_tokens = count
@@ -71,9 +73,7 @@ class Engine:
         row.counters.prefill_pieces.append((piece.start, piece.stop))
         row.counters.prefill_forwards += 1
         if row.pieces and row.request.cache_prompt:
-            self._prompt_cache.store(
-                self._namespace, row.prompt, row.plan, piece, row.caches, self.live_bytes
-            )
+            self._prompt_cache.store(row.trail, piece, row.caches, self.live_bytes)
         if row.request.prompt_logprobs is not None:
             self._report_prompt(row, piece, hidden)
         if row.pieces:

@@ -15,6 +15,7 @@ from tokenline.decode.finish import FinishCause, FinishInput, finish_step, token
 from tokenline.decode.prefill_plan import Piece, PrefillPlan
 from tokenline.decode.sampling import RowParameters, mirostat
 from tokenline.decode.structure import UNSTRUCTURED, Structure
+from tokenline.prompt_cache import Trail
 from tokenline.request import Request
 from tokenline.text.indent import IndentBound
 from tokenline.text.text_stream import TextStream
@@ -109,6 +110,7 @@ class Row:
         self.cancelled = False
         self.caches: list[LayerCache] = []  # while it prefills; the batch's afterwards
         self.pieces: list[Piece] = []
+        self.trail = Trail()  # where the prompt cache keeps what its pieces leave
         self.counters = RowCounters()
         self.clock = RowClock()
         self._tokenizer = tokenizer

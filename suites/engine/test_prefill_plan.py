@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenline.decode.prefill_plan import Piece, PrefillPlan
-from tokenline.prompt_cache import PromptCache
+from tokenline.prompt_cache import PromptCache, Trail
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def adopted(plan: PrefillPlan, prompt: list[int], stored: list[tuple[PrefillPlan
     cache = PromptCache(1 << 30)
     for other, tokens in stored:
         for piece in other.storable_pieces():
-            cache.store("", tokens, other, piece, [Counted(piece.stop)], 0)
-    count, caches = cache.adopt("", prompt, plan)
+            cache.store(Trail.of("", tokens, other), piece, [Counted(piece.stop)], 0)
+    count, caches = cache.adopt(Trail.of("", prompt, plan))
     assert [each.length for each in caches] == ([count] if count else [])
     return count
 

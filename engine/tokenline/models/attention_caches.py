@@ -24,6 +24,11 @@ def layer_types(config: Mapping[str, Any], layers: int, default: Callable[[int],
     return [_OLDER.get(kind, kind) for kind in told]
 
 
+def windowed(config: Mapping[str, Any]) -> str:
+    """The kind of every layer of a family that slides where a window is told."""
+    return FULL if config.get("sliding_window") is None else SLIDING
+
+
 def attention_cache(
     ops: Ops, sizes: Sizes, kind: str = FULL, window: int | None = None
 ) -> Callable[[], AttentionCache]:

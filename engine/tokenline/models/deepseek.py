@@ -16,8 +16,7 @@ from tokenline.models.latent_attention import LatentAttention, LatentSizes
 from tokenline.models.layers import GatedMlp, pre_norms
 from tokenline.models.rope import RopeTable
 from tokenline.models.rope_scaling import rope_settings, rotation_of, yarn_magnitude
-from tokenline.models.routing import Router, sigmoid_in_groups
-from tokenline.ops.arrays import dense
+from tokenline.models.routing import Router, grouped_choice
 from tokenline.ops.base import Ops
 
 
@@ -92,15 +91,7 @@ def _mixture(
 ) -> MixtureOfExperts:
     count = needed(config, "n_routed_experts", "num_local_experts")
     chosen, inner = needed(config, "num_experts_per_tok"), needed(config, "moe_intermediate_size")
-    choice = sigmoid_in_groups(
-        ops,
-        chosen,
-        correction=ops.float32(dense(tensors.take(f"{name}.gate.e_score_correction_bias", (count,)))),
-        groups=config.get("n_group") or 1,
-        kept_groups=config.get("topk_group") or 1,
-        normalize=bool(config.get("norm_topk_prob", True)),
-        scale=config.get("routed_scaling_factor", 1.0),
-    )
+    choice = grouped_choice(ops, config, tensors, f"{name}.gate", count, chosen)
     router = Router(ops, tensors, f"{name}.gate", width=width, experts=count, choice=choice)
     experts = Experts(ops, expert_matrices(tensors, name, count, width, inner), ops.swiglu)
     shared = config.get("n_shared_experts")

@@ -10,14 +10,12 @@ import numpy as np
 from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.checkpoint.mxfp4 import dequantize_mxfp4
 from tokenline.models.attention import Attention
-from tokenline.models.attention_caches import FULL, SLIDING, attention_cache, layer_types
-from tokenline.models.config import Sizes, needed, require
-from tokenline.models.decoder import Decoder, Layer, pre_norm_layer
+from tokenline.models.attention_caches import FULL, SLIDING, layer_types
+from tokenline.models.config import Sizes, needed
+from tokenline.models.decoder import Decoder
 from tokenline.models.experts import Experts, MixtureOfExperts
-from tokenline.models.frame import framed
-from tokenline.models.layers import pre_norms
+from tokenline.models.plain import plain
 from tokenline.models.rope import RopeTable
-from tokenline.models.rope_scaling import rotation_of
 from tokenline.models.routing import Router, choose_then_softmax
 from tokenline.ops.arrays import dense
 from tokenline.ops.base import Array, Ops
@@ -25,40 +23,38 @@ from tokenline.ops.base import Array, Ops
 
 def gpt_oss(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None) -> Decoder:
     sizes = Sizes.of(config, eps=1e-5)
-    require(config, "gpt_oss", hidden_act=("silu",))
     count = needed(config, "num_local_experts", "num_experts")
     chosen, inner = needed(config, "num_experts_per_tok"), needed(config, "intermediate_size")
-    context = context_length or sizes.context_length
     bias = bool(config.get("attention_bias", True))
-    rope = RopeTable(ops, rotation_of(config, sizes.head, context), context)
-    kinds = layer_types(config, sizes.layers, lambda index: FULL if index % 2 else SLIDING)
     gated = clamped_swiglu(ops, config.get("swiglu_alpha", 1.702), config.get("swiglu_limit", 7.0))
 
-    def layer(index: int) -> Layer:
-        name = f"model.layers.{index}"
-        attention = Attention(ops, tensors, f"{name}.self_attn", sizes, rope=rope, bias=bias, sinks=True)
+    def attention(name: str, rope: RopeTable | None) -> Attention:
+        return Attention(ops, tensors, name, sizes, rope=rope, bias=bias, sinks=True)
+
+    def mlp(name: str, index: int) -> MixtureOfExperts:
+        choice = choose_then_softmax(ops, chosen)
         router = Router(
-            ops,
-            tensors,
-            f"{name}.mlp.router",
-            width=sizes.width,
-            experts=count,
-            choice=choose_then_softmax(ops, chosen),
-            bias=True,
+            ops, tensors, f"{name}.router", width=sizes.width, experts=count, choice=choice, bias=True
         )
         gate_up, gate_up_bias = _projections(
-            tensors, f"{name}.mlp.experts.gate_up_proj", count, 2 * inner, sizes.width
+            tensors, f"{name}.experts.gate_up_proj", count, 2 * inner, sizes.width
         )
-        down, down_bias = _projections(tensors, f"{name}.mlp.experts.down_proj", count, sizes.width, inner)
+        down, down_bias = _projections(tensors, f"{name}.experts.down_proj", count, sizes.width, inner)
         matrices = [_gates_first(matrix) for matrix in gate_up], list(down)
         biases = np.stack([_gates_first(row) for row in gate_up_bias]), down_bias
-        mlp = MixtureOfExperts(router, Experts(ops, matrices, gated, biases=biases), chosen=chosen)
-        cache = attention_cache(ops, sizes, kinds[index], config.get("sliding_window"))
-        return pre_norm_layer(
-            index, attention, mlp, pre_norms(ops, tensors, name, sizes.width, sizes.eps), cache
-        )
+        return MixtureOfExperts(router, Experts(ops, matrices, gated, biases=biases), chosen=chosen)
 
-    return framed(ops, config, tensors, sizes, layer, context)
+    return plain(
+        ops,
+        config,
+        tensors,
+        sizes,
+        context_length,
+        family="gpt_oss",
+        attention=attention,
+        mlp=mlp,
+        kinds=layer_types(config, sizes.layers, lambda index: FULL if index % 2 else SLIDING),
+    )
 
 
 def clamped_swiglu(ops: Ops, alpha: float, limit: float) -> Callable[[Array], Array]:

@@ -12,13 +12,10 @@ from typing import Any
 
 from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.models.attention import Attention
-from tokenline.models.attention_caches import attention_cache
 from tokenline.models.config import Sizes, needed, require
-from tokenline.models.decoder import Decoder, Layer, pre_norm_layer
-from tokenline.models.frame import framed
-from tokenline.models.layers import GatedMlp, pre_norms
+from tokenline.models.decoder import Decoder
+from tokenline.models.plain import plain
 from tokenline.models.rope import RopeTable
-from tokenline.models.rope_scaling import rotation_of
 from tokenline.ops.base import Ops
 
 
@@ -59,37 +56,20 @@ def _multiplied(
     family: str,
     multipliers: Multipliers,
 ) -> Decoder:
-    sizes = Sizes.of(config)
-    require(config, family, hidden_act=("silu",))
-    inner = needed(config, "intermediate_size")
-    attention_bias, mlp_bias = bool(config.get("attention_bias")), bool(config.get("mlp_bias"))
-    context = context_length or sizes.context_length
-    rope = RopeTable(ops, rotation_of(config, sizes.head, context), context)
+    sizes, bias = Sizes.of(config), bool(config.get("attention_bias"))
 
-    def layer(index: int) -> Layer:
-        name = f"model.layers.{index}"
-        attention = Attention(
-            ops,
-            tensors,
-            f"{name}.self_attn",
-            sizes,
-            rope=rope,
-            bias=attention_bias,
-            scale=multipliers.scores,
-        )
-        mlp = GatedMlp(ops, tensors, f"{name}.mlp", width=sizes.width, inner=inner, bias=mlp_bias)
-        norms = pre_norms(ops, tensors, name, sizes.width, sizes.eps)
-        return pre_norm_layer(
-            index, attention, mlp, norms, attention_cache(ops, sizes), scale=multipliers.residual
-        )
+    def attention(name: str, rope: RopeTable | None) -> Attention:
+        return Attention(ops, tensors, name, sizes, rope=rope, bias=bias, scale=multipliers.scores)
 
-    return framed(
+    return plain(
         ops,
         config,
         tensors,
         sizes,
-        layer,
-        context,
+        context_length,
+        family=family,
+        attention=attention,
+        scale=multipliers.residual,
         embedding_scale=multipliers.embedding,
         logit_scale=multipliers.logits,
     )

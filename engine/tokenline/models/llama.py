@@ -9,13 +9,11 @@ from typing import Any
 from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.errors import CheckpointError
 from tokenline.models.attention import Attention
-from tokenline.models.attention_caches import FULL, SLIDING, attention_cache, layer_types
-from tokenline.models.config import Sizes, needed, require
-from tokenline.models.decoder import Decoder, Layer, pre_norm_layer
-from tokenline.models.frame import framed
-from tokenline.models.layers import GatedMlp, pre_norms
+from tokenline.models.attention_caches import FULL, SLIDING, layer_types, windowed
+from tokenline.models.config import Sizes, needed
+from tokenline.models.decoder import Decoder
+from tokenline.models.plain import plain
 from tokenline.models.rope import RopeTable
-from tokenline.models.rope_scaling import rotation_of
 from tokenline.ops.base import Ops
 
 
@@ -24,8 +22,7 @@ def llama(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length:
 
 
 def mistral(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None) -> Decoder:
-    kind = FULL if config.get("sliding_window") is None else SLIDING
-    kinds = layer_types(config, needed(config, "num_hidden_layers"), lambda _: kind)
+    kinds = layer_types(config, needed(config, "num_hidden_layers"), lambda _: windowed(config))
     return _llama(ops, config, tensors, context_length, family="mistral", kinds=kinds)
 
 
@@ -52,28 +49,19 @@ def _llama(
     kinds: Sequence[str] | None = None,
     ropes: Sequence[Any] | None = None,
 ) -> Decoder:
-    """`ropes`: whether each layer is told positions; None: all are."""
-    sizes = Sizes.of(config)
-    require(config, family, hidden_act=("silu",))
-    inner = needed(config, "intermediate_size")
-    context = context_length or sizes.context_length
-    attention_bias, mlp_bias = bool(config.get("attention_bias")), bool(config.get("mlp_bias"))
-    rope = RopeTable(ops, rotation_of(config, sizes.head, context), context)
+    sizes, bias = Sizes.of(config), bool(config.get("attention_bias"))
 
-    def layer(index: int) -> Layer:
-        name = f"model.layers.{index}"
-        attention = Attention(
-            ops,
-            tensors,
-            f"{name}.self_attn",
-            sizes,
-            rope=rope if ropes is None or ropes[index] else None,
-            bias=attention_bias,
-        )
-        mlp = GatedMlp(ops, tensors, f"{name}.mlp", width=sizes.width, inner=inner, bias=mlp_bias)
-        norms = pre_norms(ops, tensors, name, sizes.width, sizes.eps)
-        kind = FULL if kinds is None else kinds[index]
-        cache = attention_cache(ops, sizes, kind, config.get("sliding_window"))
-        return pre_norm_layer(index, attention, mlp, norms, cache)
+    def attention(name: str, rope: RopeTable | None) -> Attention:
+        return Attention(ops, tensors, name, sizes, rope=rope, bias=bias)
 
-    return framed(ops, config, tensors, sizes, layer, context)
+    return plain(
+        ops,
+        config,
+        tensors,
+        sizes,
+        context_length,
+        family=family,
+        attention=attention,
+        kinds=kinds,
+        ropes=ropes,
+    )

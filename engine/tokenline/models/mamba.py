@@ -11,7 +11,7 @@ from tokenline.models.config import needed, require
 from tokenline.models.decoder import Decoder, Layer, Residual
 from tokenline.models.head import Head, is_tied
 from tokenline.models.layers import Embedding, RmsNorm
-from tokenline.models.mamba2 import GatedNorm, Mamba2, StateSizes, step_limits
+from tokenline.models.mamba2 import published_mixer, published_sizes
 from tokenline.ops.base import Ops
 
 # A state space has no longest text; an engine wants a number.
@@ -21,29 +21,13 @@ CONTEXT = 2**20
 def mamba2(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length: int | None) -> Decoder:
     """`norm_before_gate` in published configurations is not read: every one says true, every model gates first."""
     require(config, "mamba2", hidden_act=("silu",), rms_norm=(True,))
-    sizes = StateSizes(
-        width=needed(config, "hidden_size"),
-        heads=needed(config, "num_heads"),
-        head=needed(config, "head_dim"),
-        groups=config.get("n_groups", 8),
-        state=config.get("state_size", 128),
-        taps=config.get("conv_kernel", 4),
-        limits=step_limits(config.get("time_step_limit")),
-    )
+    width = needed(config, "hidden_size")
+    sizes = published_sizes(config, width, heads="num_heads", head="head_dim", state="state_size")
     eps = config.get("layer_norm_epsilon", 1e-5)
 
     def layer(index: int) -> Layer:
         name = f"backbone.layers.{index}"
-        norm = GatedNorm(ops, tensors, f"{name}.mixer.norm", inner=sizes.inner, groups=sizes.groups, eps=eps)
-        mixer = Mamba2(
-            ops,
-            tensors,
-            f"{name}.mixer",
-            sizes,
-            norm=norm,
-            bias=bool(config.get("use_bias")),
-            convolution_bias=config.get("use_conv_bias", True),
-        )
+        mixer = published_mixer(ops, config, tensors, f"{name}.mixer", sizes, eps)
         before = RmsNorm(ops, tensors, f"{name}.norm", sizes.width, eps)
         return Layer([Residual(f"layers.{index}.mamba", mixer, before=before)], lambda: RecurrentCache(ops))
 

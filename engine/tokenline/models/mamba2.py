@@ -69,6 +69,21 @@ def hybrid_sizes(config: Mapping[str, Any], width: int, *, inner: int | None = N
     )
 
 
+def published_sizes(
+    config: Mapping[str, Any], width: int, *, heads: str, head: str, state: str
+) -> StateSizes:
+    """By the keys of the published models, of which families name three differently."""
+    return StateSizes(
+        width=width,
+        heads=needed(config, heads),
+        head=needed(config, head),
+        groups=config.get("n_groups", 8),
+        state=config.get(state, 128),
+        taps=config.get("conv_kernel", 4),
+        limits=step_limits(config.get("time_step_limit")),
+    )
+
+
 def step_limits(told: Any) -> tuple[float, float]:
     """`time_step_limit` as configurations write it: two numbers, infinity perhaps as {"__float__": "Infinity"}."""
     low, high = (0.0, float("inf")) if told is None else told
@@ -220,3 +235,12 @@ class Mamba2:
 
 def _tokens_inside(x: Array) -> Array:
     return x.swapaxes(1, 2).swapaxes(2, 3)
+
+
+def published_mixer(
+    ops: Ops, config: Mapping[str, Any], tensors: Tensors, name: str, sizes: StateSizes, eps: float
+) -> Mamba2:
+    """The block as the published models have it: the output gated, then normed in groups."""
+    norm = GatedNorm(ops, tensors, f"{name}.norm", inner=sizes.inner, groups=sizes.groups, eps=eps)
+    bias, taps = bool(config.get("use_bias")), bool(config.get("use_conv_bias", True))
+    return Mamba2(ops, tensors, name, sizes, norm=norm, bias=bias, convolution_bias=taps)

@@ -16,9 +16,8 @@ from tokenline.models.decoder import Block, Decoder, Layer, Residual
 from tokenline.models.experts import Experts, MixtureOfExperts
 from tokenline.models.head import Head, is_tied
 from tokenline.models.layers import Embedding, Linear, RmsNorm, SquaredReluMlp, squared_relu
-from tokenline.models.mamba2 import GatedNorm, Mamba2, StateSizes, step_limits
-from tokenline.models.routing import Router, sigmoid_in_groups
-from tokenline.ops.arrays import dense
+from tokenline.models.mamba2 import published_mixer, published_sizes
+from tokenline.models.routing import Router, grouped_choice
 from tokenline.ops.base import Ops
 
 MLP, EXPERTS = "mlp", "moe"
@@ -40,32 +39,15 @@ def nemotron_h(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_le
     sizes = Sizes.of(
         config, head=config.get("attention_head_dim"), eps=config.get("layer_norm_epsilon", 1e-5)
     )
-    states = StateSizes(
-        width=sizes.width,
-        heads=needed(config, "mamba_num_heads"),
-        head=needed(config, "mamba_head_dim"),
-        groups=config.get("n_groups", 8),
-        state=config.get("ssm_state_size", 128),
-        taps=config.get("conv_kernel", 4),
-        limits=step_limits(config.get("time_step_limit")),
+    states = published_sizes(
+        config, sizes.width, heads="mamba_num_heads", head="mamba_head_dim", state="ssm_state_size"
     )
 
     def residual(index: int) -> Residual:
         name, kind = f"backbone.layers.{index}", kinds[index]
         block: Block
         if kind == LINEAR:
-            norm = GatedNorm(
-                ops, tensors, f"{name}.mixer.norm", inner=states.inner, groups=states.groups, eps=sizes.eps
-            )
-            block = Mamba2(
-                ops,
-                tensors,
-                f"{name}.mixer",
-                states,
-                norm=norm,
-                bias=bool(config.get("use_bias")),
-                convolution_bias=bool(config.get("use_conv_bias", True)),
-            )
+            block = published_mixer(ops, config, tensors, f"{name}.mixer", states, sizes.eps)
         elif kind == FULL:
             bias = bool(config.get("attention_bias"))
             block = Attention(ops, tensors, f"{name}.mixer", sizes, rope=None, bias=bias)
@@ -138,15 +120,7 @@ def _experts(
     require(config, "nemotron_h", n_shared_experts=(1,))
     count, chosen = needed(config, "n_routed_experts"), needed(config, "num_experts_per_tok")
     inner, bias = needed(config, "moe_intermediate_size"), bool(config.get("mlp_bias"))
-    choice = sigmoid_in_groups(
-        ops,
-        chosen,
-        correction=ops.float32(dense(tensors.take(f"{name}.gate.e_score_correction_bias", (count,)))),
-        groups=config.get("n_group") or 1,
-        kept_groups=config.get("topk_group") or 1,
-        normalize=bool(config.get("norm_topk_prob", True)),
-        scale=config.get("routed_scaling_factor", 1.0),
-    )
+    choice = grouped_choice(ops, config, tensors, f"{name}.gate", count, chosen)
     # Where there is a latent, experts read and write it instead of the stream.
     latent_size, latent = config.get("moe_latent_size"), None
     if latent_size is not None:

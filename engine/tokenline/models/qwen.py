@@ -8,15 +8,14 @@ from typing import Any
 
 from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.models.attention import Attention
-from tokenline.models.attention_caches import FULL, SLIDING, attention_cache, layer_types
-from tokenline.models.config import Sizes, needed, require
-from tokenline.models.decoder import Block, Decoder, Layer, pre_norm_layer
+from tokenline.models.attention_caches import FULL, SLIDING, layer_types
+from tokenline.models.config import Sizes, needed
+from tokenline.models.decoder import Block, Decoder
 from tokenline.models.expert_layouts import expert_matrices
 from tokenline.models.experts import Experts, MixtureOfExperts
-from tokenline.models.frame import framed
-from tokenline.models.layers import GatedMlp, RmsNorm, pre_norms
+from tokenline.models.layers import GatedMlp, RmsNorm
+from tokenline.models.plain import plain
 from tokenline.models.rope import RopeTable
-from tokenline.models.rope_scaling import rotation_of
 from tokenline.models.routing import Router, softmax_then_choose
 from tokenline.ops.base import Ops
 
@@ -36,18 +35,16 @@ def qwen3_moe(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_len
     width, inner = needed(config, "hidden_size"), needed(config, "moe_intermediate_size")
     dense, every = config.get("mlp_only_layers") or [], config.get("decoder_sparse_step", 1)
 
-    def mixture(name: str, index: int) -> Block | None:
+    def mlp(name: str, index: int) -> Block:
         if index in dense or (index + 1) % every:
-            return None
+            return GatedMlp(ops, tensors, name, width=width, inner=needed(config, "intermediate_size"))
         choice = softmax_then_choose(ops, chosen, normalize=bool(config.get("norm_topk_prob")))
         router = Router(ops, tensors, f"{name}.gate", width=width, experts=count, choice=choice)
         experts = Experts(ops, expert_matrices(tensors, name, count, width, inner), ops.swiglu)
         return MixtureOfExperts(router, experts, chosen=chosen)
 
     bias = bool(config.get("attention_bias"))
-    return _qwen(
-        ops, config, tensors, context_length, family="qwen3_moe", bias=bias, norms=True, mixture=mixture
-    )
+    return _qwen(ops, config, tensors, context_length, family="qwen3_moe", bias=bias, norms=True, mlp=mlp)
 
 
 def _qwen(
@@ -59,36 +56,36 @@ def _qwen(
     family: str,
     bias: bool,
     norms: bool,
-    mixture: Callable[[str, int], Block | None] = lambda name, index: None,
+    mlp: Callable[[str, int], Block] | None = None,
 ) -> Decoder:
     sizes = Sizes.of(config)
-    require(config, family, hidden_act=("silu",))
-    inner = needed(config, "intermediate_size")
-    context = context_length or sizes.context_length
-    rope = RopeTable(ops, rotation_of(config, sizes.head, context), context)
     slides_from = (
         config.get("max_window_layers", sizes.layers) if config.get("use_sliding_window") else sizes.layers
     )
-    kinds = layer_types(config, sizes.layers, lambda index: SLIDING if index >= slides_from else FULL)
 
-    def layer(index: int) -> Layer:
-        name = f"model.layers.{index}"
-        attention = Attention(
+    def norm(name: str, width: int) -> RmsNorm:
+        return RmsNorm(ops, tensors, name, width, sizes.eps)
+
+    def attention(name: str, rope: RopeTable | None) -> Attention:
+        return Attention(
             ops,
             tensors,
-            f"{name}.self_attn",
+            name,
             sizes,
             rope=rope,
             bias=bias,
             out_bias=bias and norms,
-            norm=(lambda norm, width: RmsNorm(ops, tensors, norm, width, sizes.eps)) if norms else None,
-        )
-        mlp = mixture(f"{name}.mlp", index) or GatedMlp(
-            ops, tensors, f"{name}.mlp", width=sizes.width, inner=inner
-        )
-        cache = attention_cache(ops, sizes, kinds[index], config.get("sliding_window"))
-        return pre_norm_layer(
-            index, attention, mlp, pre_norms(ops, tensors, name, sizes.width, sizes.eps), cache
+            norm=norm if norms else None,
         )
 
-    return framed(ops, config, tensors, sizes, layer, context)
+    return plain(
+        ops,
+        config,
+        tensors,
+        sizes,
+        context_length,
+        family=family,
+        attention=attention,
+        mlp=mlp,
+        kinds=layer_types(config, sizes.layers, lambda index: SLIDING if index >= slides_from else FULL),
+    )

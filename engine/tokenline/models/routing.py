@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -94,3 +95,18 @@ def sigmoid_in_groups(
         return experts, shares * scale
 
     return choice
+
+
+def grouped_choice(
+    ops: Ops, config: Mapping[str, Any], tensors: Tensors, name: str, count: int, chosen: int
+) -> Choice:
+    """`sigmoid_in_groups` by the keys of DeepSeek-V3's configuration, its correction beside the router `name`."""
+    return sigmoid_in_groups(
+        ops,
+        chosen,
+        correction=ops.float32(dense(tensors.take(f"{name}.e_score_correction_bias", (count,)))),
+        groups=config.get("n_group") or 1,
+        kept_groups=config.get("topk_group") or 1,
+        normalize=bool(config.get("norm_topk_prob", True)),
+        scale=config.get("routed_scaling_factor", 1.0),
+    )
