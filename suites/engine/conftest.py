@@ -93,6 +93,12 @@ def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.fixture
+def ops(backend: str) -> Ops:
+    """The array surface of each backend, its counters at zero."""
+    return open_ops(backend, "float32", 1)
+
+
 @pytest.fixture(scope="session")
 def tiny(tiny_checkpoint: Path, backend: str) -> Iterator[Model]:
     """The tiny checkpoint, loaded, on each backend."""
@@ -131,9 +137,8 @@ def speaking(spoken_checkpoint: Path) -> Iterator[Speaking]:
 
 
 @pytest.fixture
-def network(tiny_checkpoint: Path, backend: str) -> tuple[Ops, Network]:
+def network(tiny_checkpoint: Path, ops: Ops) -> tuple[Ops, Network]:
     """The tiny checkpoint below the engine: the array surface and the family."""
-    ops = open_ops(backend, "float32", 1)
     checkpoint = open_checkpoint(str(tiny_checkpoint), FAMILIES)
     return ops, FAMILIES[checkpoint.family](ops, checkpoint.config, checkpoint.tensors, None)
 

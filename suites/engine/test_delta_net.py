@@ -10,7 +10,7 @@ from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.errors import CheckpointError
 from tokenline.models.delta_net import DeltaNet, DeltaSizes, solve_unit_lower
 from tokenline.models.forward import Forward
-from tokenline.ops import BACKENDS, open_ops
+from tokenline.ops import Ops
 
 WIDTH, TOKENS, EPS = 24, 150, 1e-6
 SIZES = DeltaSizes(WIDTH, key_heads=2, value_heads=6, key=12, value=8, taps=4)
@@ -69,13 +69,11 @@ def recurrence(w: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
     return np.stack(said)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     "pieces", [[TOKENS], [1] * TOKENS, [2, 64, 1, 65, 18]], ids=["one", "steps", "mixed"]
 )
 @pytest.mark.parametrize("far", [False, True], ids=["even", "far"])
-def test_the_mixer_is_the_recurrence(backend: str, pieces: list[int], far: bool) -> None:
-    ops = open_ops(backend, "float32", 1)
+def test_the_mixer_is_the_recurrence(ops: Ops, pieces: list[int], far: bool) -> None:
     w = weights(far=far)
     rows = CONVOLVED + SIZES.values + 2 * SIZES.value_heads
     net = DeltaNet(ops, Tensors(w, lambda name: w[name]), "net", SIZES, parts=[("in_proj", rows)], eps=EPS)
@@ -91,10 +89,8 @@ def test_the_mixer_is_the_recurrence(backend: str, pieces: list[int], far: bool)
     assert cache.length == TOKENS
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("size", [1, 2, 9, 33, 64])
-def test_triangular_systems_are_solved_as_numpy_solves_them(backend: str, size: int) -> None:
-    ops = open_ops(backend, "float32", 1)
+def test_triangular_systems_are_solved_as_numpy_solves_them(ops: Ops, size: int) -> None:
     draw = np.random.default_rng(size)
     lower = np.tril(draw.uniform(-1, 1, (2, 3, size, size)), -1) * 0.5
     right = draw.normal(0, 1, (2, 3, size, 5))

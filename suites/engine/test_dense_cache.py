@@ -10,11 +10,6 @@ from tokenline.cache.dense import GROWTH, capacity
 from tokenline.ops import Ops, open_ops
 
 
-@pytest.fixture
-def ops(backend: str) -> Ops:
-    return open_ops(backend, "float32", 1)
-
-
 def push(ops: Ops, cache: DenseCache, tags: list[list[int]]) -> np.ndarray:
     """Append tags [rows][T]; returns the tags of everything held, read from keys, checked against values."""
     keys = np.asarray(tags, np.float32)[:, None, :, None] * np.ones((1, 2, 1, 4), np.float32)

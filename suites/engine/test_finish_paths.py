@@ -4,16 +4,12 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Callable
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from toy_models import Scripted, scripted_tokenizer
 
 from tokenline import row as row_module

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
 import numpy as np
 import pytest
+from grammar_oracle import accepts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-from grammar_oracle import accepts
 from toy_models import scripted_tokenizer
 from toy_tokenizers import KINDS
 

@@ -4,14 +4,10 @@ stepped on the host.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from toy_models import Induction, induction_logits, preferences_of, save_induction
 
 from tokenline.client import Model, request_of

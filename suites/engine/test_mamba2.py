@@ -10,7 +10,7 @@ from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.errors import CheckpointError
 from tokenline.models.forward import Forward
 from tokenline.models.mamba2 import GatedNorm, Mamba2, StateSizes, step_limits
-from tokenline.ops import BACKENDS, open_ops
+from tokenline.ops import Ops
 
 WIDTH, TOKENS, EPS = 24, 150, 1e-5
 
@@ -70,16 +70,14 @@ def recurrence(w: dict[str, np.ndarray], sizes: StateSizes, x: np.ndarray, *, ga
     return np.stack(said)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     "pieces", [[TOKENS], [1] * TOKENS, [2, 64, 1, 65, 18]], ids=["one", "steps", "mixed"]
 )
 @pytest.mark.parametrize("far", [False, True], ids=["even", "far"])
 @pytest.mark.parametrize("limits", [(0.0, float("inf")), (0.05, 2.0)], ids=["free", "limited"])
 def test_the_mixer_is_the_recurrence(
-    backend: str, pieces: list[int], far: bool, limits: tuple[float, float]
+    ops: Ops, pieces: list[int], far: bool, limits: tuple[float, float]
 ) -> None:
-    ops = open_ops(backend, "float32", 1)
     sizes = StateSizes(WIDTH, heads=6, head=8, groups=2, state=12, taps=4, limits=limits)
     w = weights(sizes, far=far)
     gate_first = not far

@@ -5,25 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from drawn_arrays import normals, read
 
 from tokenline.errors import BackendError
 from tokenline.ops import Ops, open_ops
 from tokenline.ops.arrays import QuantizedArray, dense, map_rows, stack_rows
 
 random = np.random.default_rng(3)
-
-
-@pytest.fixture
-def ops(backend: str) -> Ops:
-    return open_ops(backend, "float32", 1)
-
-
-def read(ops: Ops, array: object) -> np.ndarray:
-    return ops.read([array])[0]
-
-
-def normal(*shape: int) -> np.ndarray:
-    return random.standard_normal(shape).astype(np.float32)
+normal = normals(random)
 
 
 def test_linear_and_embedding(ops: Ops) -> None:

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from drawn_arrays import normals, read
 
-from tokenline.ops import Ops, open_ops
+from tokenline.ops import Ops
 
 random = np.random.default_rng(3)
-
-
-@pytest.fixture
-def ops(backend: str) -> Ops:
-    return open_ops(backend, "float32", 1)
-
-
-def read(ops: Ops, array: object) -> np.ndarray:
-    return ops.read([array])[0]
-
-
-def normal(*shape: int) -> np.ndarray:
-    return random.standard_normal(shape).astype(np.float32)
+normal = normals(random)
 
 
 def attention_by_hand(

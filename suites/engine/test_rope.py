@@ -12,7 +12,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from tokenline.errors import CheckpointError
 from tokenline.models.rope import FIRST_POSITIONS, RopeTable
 from tokenline.models.rope_scaling import KINDS, Rotation, rotation_of
-from tokenline.ops import Ops, open_ops
+from tokenline.ops import Ops
 
 SCALINGS: list[dict[str, Any]] = [
     {"rope_type": "default"},
@@ -50,11 +50,6 @@ SCALINGS: list[dict[str, Any]] = [
         "original_max_position_embeddings": 128,
     },
 ]
-
-
-@pytest.fixture
-def ops(backend: str) -> Ops:
-    return open_ops(backend, "float32", 1)
 
 
 @pytest.mark.parametrize("scaling", SCALINGS, ids=lambda each: f"{each['rope_type']}-{len(each)}")

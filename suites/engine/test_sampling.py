@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
 from sampling_rows import OPS, draw, log_softmax, logits_of, processed, row, same_distribution
 
 from tokenline.decode.sampling import truncation

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import llama_samplers
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import llama_samplers
 from sampling_rows import OPS, draw, log_softmax, processed, row
 
 from tokenline.client import Model

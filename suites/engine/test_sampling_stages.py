@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+import llama_samplers
 import numpy as np
 import pytest
 import torch
 import transformers
-
-sys.path.insert(0, str(Path(__file__).parent))
-import llama_samplers
 from sampling_rows import OPS, draw, log_softmax, logits_of, processed, row, same_distribution
 
 from tokenline.decode.sampling.candidates import Candidates

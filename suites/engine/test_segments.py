@@ -10,14 +10,9 @@ import numpy as np
 import pytest
 
 from tokenline.cache import AttentionCache, DenseCache, LatentCache, PairCache, RecurrentCache, WindowCache
-from tokenline.ops import Ops, open_ops
+from tokenline.ops import Ops
 
 SPLITS = (0, 5, 300, 301, 640)
-
-
-@pytest.fixture
-def ops(backend: str) -> Ops:
-    return open_ops(backend, "float32", 1)
 
 
 def tagged(ops: Ops, start: int, stop: int, heads: int, size: int) -> Any:

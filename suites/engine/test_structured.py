@@ -5,15 +5,11 @@ same on every path.
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from grammar_oracle import accepts, begins
 
 from tokenline.client import Model, request_of

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models
-
-sys.path.insert(0, str(Path(__file__).parent))
 from toy_tokenizers import KINDS
 
 from tokenline.errors import CheckpointError

@@ -4,14 +4,9 @@ first stop string, for every kind of tokenizer.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
 from toy_tokenizers import KINDS, MARK
 
 from tokenline.decode.finish import FinishCause

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 import transformers
-
-sys.path.insert(0, str(Path(__file__).parent))
 from speaking import ARGUMENTS, ASK, CALL, SAID, TEMPLATE, TOOLS, WEATHER, Speaking, message_of, without_ids
 from toy_models import Spoken, save_spoken
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -13,8 +12,6 @@ import jsonschema_rs
 import openai
 import pydantic
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from serving import serving
 
 from tokenline.cli import main

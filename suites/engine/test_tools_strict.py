@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
-
-sys.path.insert(0, str(Path(__file__).parent))
 from speaking import (
     ARGUMENTS,
     ASK,

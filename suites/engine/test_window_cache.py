@@ -18,11 +18,6 @@ from tokenline.ops import Ops, open_ops
 HEADS, SIZE = 2, 4
 
 
-@pytest.fixture
-def ops(backend: str) -> Ops:
-    return open_ops(backend, "float32", 1)
-
-
 def keys_of(tags: Sequence[Sequence[int]]) -> np.ndarray:
     return np.asarray(tags, np.float32)[:, None, :, None] * np.ones((1, HEADS, 1, SIZE), np.float32)
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_server import SERVER
+from two_cases import TOY
 
 from paritygate.case import Case
 from paritygate.compare.arrivals import TELLING_NS, spread_of
@@ -90,27 +92,19 @@ def test_a_burst_counts_where_it_comes_again(stream: Callable[..., Stream]) -> N
     assert _confirmed(Reader(quick), case, [burst]).verdict is Verdict.INCONCLUSIVE
 
 
-SERVER = """\
-import http.server, json, sys, time
-
+PROGRAM = (
+    SERVER
+    + """\
 most, pause, burst = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "burst"
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    def log_message(self, *words):
-        pass
-
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-
+class Handler(Quiet):
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = self.asked()
         count = min(body["max_tokens"], most)
         ended = {"finish_reason": "length" if count == body["max_tokens"] else "stop"}
         usage = {"prompt_tokens": 1, "completion_tokens": count, "total_tokens": 1 + count}
-        self.send_response(200)
-        self.end_headers()
+        self.begin(200)
         if not body.get("stream"):
             answer = {"choices": [{"text": "a" * count} | ended], "usage": usage}
             self.wfile.write(json.dumps(answer).encode())
@@ -118,22 +112,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for _ in range(count):
             time.sleep(pause)
             if not burst:
-                event = {"choices": [{"text": "a"}]}
-                self.wfile.write(b"data: " + json.dumps(event).encode() + b"\\n\\n")
-                self.wfile.flush()
-        event = {"choices": [{"text": "a" * count if burst else ""} | ended], "usage": usage}
-        self.wfile.write(b"data: " + json.dumps(event).encode() + b"\\n\\ndata: [DONE]\\n\\n")
+                self.event({"choices": [{"text": "a"}]})
+        self.event({"choices": [{"text": "a" * count if burst else ""} | ended], "usage": usage}, last=True)
 
 
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[4])), Handler).serve_forever()
 """
-POLICY = """\
-schema = 1
-
-[checkpoint]
-name = "toy"
-model = "toy"
-
+)
+POLICY = (
+    TOY
+    + """\
 [arms.whole]
 kind = "http"
 command = [{words}]
@@ -156,6 +144,7 @@ kind = "identity"
 arms = ["whole", "streamed"]
 cases = ["short"]
 """
+)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +166,7 @@ cases = ["short"]
 def test_a_server_whose_cases_are_short_is_asked_for_more(
     tmp_path: Path, most: int, pause: float, way: str, code: Exit, said: str
 ) -> None:
-    (tmp_path / "server.py").write_text(SERVER)
+    (tmp_path / "server.py").write_text(PROGRAM)
     words = [sys.executable, str(tmp_path / "server.py"), str(most), str(pause), way, "{port}"]
     text = POLICY.replace("{words}", ", ".join(f'"{word}"' for word in words))
     (tmp_path / "paritygate.toml").write_text(text)

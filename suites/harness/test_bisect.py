@@ -8,14 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hand_made_goldens import REASON, golden
 from typer.testing import CliRunner, Result
 
 from paritygate.bisect.search import State, Trial, search
 from paritygate.cli import app
 from paritygate.golden.store import Store
-
-sys.path.insert(0, str(Path(__file__).parent))
-from hand_made_goldens import REASON, golden
 
 
 def trials(bad_from: int, broken: set[int]) -> tuple[Callable[[str], Trial], list[int]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from toy_arm import ToyArm, flawed
 from typer.testing import CliRunner
 
 from paritygate.arms.command import CommandArm
@@ -19,9 +20,6 @@ from paritygate.conformance.answers import _spelling
 from paritygate.conformance.cli import read_options
 from paritygate.conformance.subject import Broken
 from paritygate.stream import Position, Stream
-
-sys.path.insert(0, str(Path(__file__).parent))
-from toy_arm import ToyArm, flawed
 
 FLAWS = [
     ("options-lax", "options", "an option that it does not know is taken in silence"),

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from hand_made_goldens import CASE, REASON, golden
+from test_bisect import SAYS, history
+from test_golden_lifecycle import oracle  # noqa: F401  (a fixture)
+from test_triage_commands import repository as counting  # noqa: F401  (a fixture)
 from typer.testing import CliRunner
 
 from paritygate import policy as policies
 from paritygate.cli import app
 from paritygate.golden.store import Store
 from paritygate.machine import this_machine
-
-sys.path.insert(0, str(Path(__file__).parent))
-from hand_made_goldens import CASE, REASON, golden
-from test_bisect import SAYS, history
-from test_golden_lifecycle import oracle  # noqa: F401  (a fixture)
-from test_triage_commands import repository as counting  # noqa: F401  (a fixture)
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from two_cases import TOY
 from typer.testing import CliRunner
 
 from paritygate import policy as policies
@@ -133,11 +134,9 @@ def test_every_fault_comes_round_in_the_sample() -> None:
     assert len(sample(CATALOGUE, 1000, 1)) == len(able)
 
 
-POLICY = """\
-schema = 1
-[checkpoint]
-name = "toy"
-model = "toy"
+POLICY = (
+    TOY
+    + """\
 [arms.one]
 kind = "command"
 command = ["{python}", "engine.py", "{prompt}"]
@@ -159,6 +158,7 @@ cases = ["greeting"]
 [faults]
 catalogue = ["faults.toml"]
 """
+)
 FAULTS = """\
 [[fault]]
 id = "shouts"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hand_made_goldens import CASE, POLICY, REASON, answer, golden
 from typer.testing import CliRunner, Result
 
 from paritygate import policy as policies
@@ -31,9 +32,6 @@ from paritygate.golden.store import Golden, GoldenError, OracleRun, Store, decod
 from paritygate.golden.survey import survey
 from paritygate.machine import this_machine
 from paritygate.stream import Position, TopToken
-
-sys.path.insert(0, str(Path(__file__).parent))
-from hand_made_goldens import CASE, POLICY, REASON, answer, golden
 
 HERE = this_machine().key
 EPYC = "linux-x86_64-amd-epyc-9b14"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from hand_made_goldens import CASE, POLICY, REASON, answers, golden
 
 from paritygate import policy as policies
 from paritygate.arms.written_answer import cut_at_stop
@@ -16,9 +16,6 @@ from paritygate.golden.admission import NotAdmitted, admit
 from paritygate.golden.store import Acceptance, GoldenError, Store, decode, encode
 from paritygate.golden.survey import survey
 from paritygate.policy.case_file import load_cases
-
-sys.path.insert(0, str(Path(__file__).parent))
-from hand_made_goldens import CASE, POLICY, REASON, answers, golden
 
 
 def test_four_runs_that_agree_are_admitted() -> None:

@@ -7,36 +7,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_server import SERVER
 
 from paritygate.arms.base import Arm, ArmError
 from paritygate.arms.registry import make_arm
 from paritygate.case import Case, Message
 
-SERVER = """\
-import http.server, json, sys, time
-
+PROGRAM = (
+    SERVER
+    + """\
 mode, port = sys.argv[1], int(sys.argv[2])
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    def log_message(self, *words):
-        pass
-
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-
+class Handler(Quiet):
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = self.asked()
         if mode == "refuse":
-            self.send_response(400)
-            self.end_headers()
+            self.begin(400)
             self.wfile.write(b"no such field: top_q")
             return
         if mode == "hang":
             time.sleep(60)
-        self.send_response(200)
-        self.end_headers()
+        self.begin(200)
         chat = self.path == "/v1/chat/completions"
         if not body.get("stream"):
             if mode == "garbage":
@@ -49,19 +41,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         for piece in ("Hi", " ", "🎉"):
             choice = {"delta": {"content": piece}} if chat else {"text": piece}
-            self.wfile.write(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\\n\\n")
-            self.wfile.flush()
+            self.event({"choices": [choice]})
             time.sleep(0.1)
         if mode == "break":
             return
-        last = {"choices": [{"finish_reason": "stop"}]}
-        self.wfile.write(b"data: " + json.dumps(last).encode() + b"\\n\\ndata: [DONE]\\n\\n")
+        self.event({"choices": [{"finish_reason": "stop"}]}, last=True)
 
 
 if mode == "die":
     sys.exit("no weights")
 http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
+)
 PLAIN = Case(name="plain", kind="plain", max_tokens=3, prompt="Hello")
 CHAT = Case(name="chat", kind="chat", max_tokens=3, messages=(Message("user", "Hello"),))
 
@@ -69,7 +60,7 @@ CHAT = Case(name="chat", kind="chat", max_tokens=3, messages=(Message("user", "H
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     path = tmp_path / "server.py"
-    path.write_text(SERVER)
+    path.write_text(PROGRAM)
     return path
 
 

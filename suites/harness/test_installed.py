@@ -17,17 +17,14 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from two_cases import TOY
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "README.md", "engine", "harness", "reports")
 ABSENT = ("torch", "mlx", "transformers", "gguf", "tokenizers", "scipy", "pandas", "starlette", "pytest")
-POLICY = """\
-schema = 1
-
-[checkpoint]
-name = "toy"
-model = "toy"
-
+POLICY = (
+    TOY
+    + """\
 [arms.whole]
 kind = "http"
 url = "{url}"
@@ -47,6 +44,7 @@ kind = "identity"
 arms = ["whole", "streamed"]
 cases = ["capital"]
 """
+)
 
 
 def needed(names: list[str]) -> set[str]:

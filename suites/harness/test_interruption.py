@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from two_cases import TOY
 
 # Never answers, and is deaf to being asked to end.
 ENGINE = """\
@@ -19,13 +20,9 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 pathlib.Path({started!r}).touch()
 time.sleep(60)
 """
-POLICY = """\
-schema = 1
-
-[checkpoint]
-name = "toy"
-model = "toy"
-
+POLICY = (
+    TOY
+    + """\
 [arms.one]
 kind = "command"
 output = "text"
@@ -54,6 +51,7 @@ kind = "identity"
 arms = ["one", "two"]
 cases = ["slow"]
 """
+)
 
 
 @pytest.fixture

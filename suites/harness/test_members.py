@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from typer.testing import CliRunner
-
-sys.path.insert(0, str(Path(__file__).parent))
 from two_cases import HEAD
+from typer.testing import CliRunner
 
 from paritygate.cli import app
 

@@ -9,14 +9,12 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from two_cases import HEAD
 
 import paritygate
 
 # Loaded here, once: an inner session forgets the modules that it loads, and numpy cannot be loaded twice.
 from paritygate import pytest_claims  # noqa: F401
-
-sys.path.insert(0, str(Path(__file__).parent))
-from two_cases import HEAD
 
 pytest_plugins = ["pytester"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from report_runs import green_run, red_run, replayed, run_of
 from rich.console import Console
 
 from paritygate.report import print_table, write
@@ -19,9 +19,6 @@ from paritygate.report.page import aligned
 from paritygate.report.plots import ticks
 from paritygate.run import Run
 from paritygate.verdict import Check, Exit, Outcome, Verdict
-
-sys.path.insert(0, str(Path(__file__).parent))
-from report_runs import green_run, red_run, replayed, run_of
 
 VOID = {"meta", "link", "br", "img", "hr", "input", "line", "rect", "circle", "polyline"}
 

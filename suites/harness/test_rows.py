@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from two_cases import TOY
 
 from paritygate import policy as policies
 from paritygate.arms.base import ArmError, Capabilities
@@ -20,11 +21,9 @@ from paritygate.replay import NoSuchCheck, narrowed
 from paritygate.stream import Position, Stream, TopToken, Usage
 from paritygate.verdict import Check, Verdict
 
-POLICY = """\
-schema = 1
-[checkpoint]
-name = "toy"
-model = "toy"
+POLICY = (
+    TOY
+    + """\
 [arms.one]
 kind = "tokenline"
 backend = "torch"
@@ -68,6 +67,7 @@ arms = ["one"]
 cases = ["long", "short", "drawn"]
 limit_bytes = 100
 """
+)
 
 
 def said(case: Case, seed: int | None = None, *, rows: int = 1, logprob: float = -0.5) -> Stream:

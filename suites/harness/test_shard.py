@@ -11,6 +11,7 @@ from typing import get_args
 
 import msgspec
 import pytest
+from two_cases import HEAD
 from typer.testing import CliRunner, Result
 
 from paritygate import policy as policies
@@ -20,9 +21,6 @@ from paritygate.gates.shard import Shard, ShardError, split
 from paritygate.gates.units import KINDS, Unit
 from paritygate.policy import Claim, EnvelopeClaim
 from paritygate.policy.needs import named_cases
-
-sys.path.insert(0, str(Path(__file__).parent))
-from two_cases import HEAD
 
 POLICY = (
     HEAD

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from report_runs import green_run
 from typer.testing import CliRunner
 
 from paritygate.cli import app
@@ -19,9 +19,6 @@ from paritygate.report import print_table, write
 from paritygate.report.junit import junit
 from paritygate.shown import shown
 from paritygate.verdict import Check, Outcome, Verdict, exit_code
-
-sys.path.insert(0, str(Path(__file__).parent))
-from report_runs import green_run
 
 # Clears the screen, retitles the window, returns the carriage, reverses what follows, ends a string, is half a pair.
 STEERING = "\x1b[2J\x1b]0;title\x07\r\x00\x7f\x9b31m\u202e\ud800\uffff"

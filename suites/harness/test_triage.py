@@ -6,12 +6,13 @@ import dataclasses
 import json
 import math
 import shlex
-import sys
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from counting_arms import CountingArm, Pool, Tokens
+from hand_made_goldens import golden
 
 from paritygate import policy as policies
 from paritygate.arms.base import ArmError
@@ -28,10 +29,6 @@ from paritygate.triage.settings import TriagePolicy
 from paritygate.triage.smallest import minimized
 from paritygate.triage.triage import Triage
 from paritygate.verdict import Check, Outcome, Verdict
-
-sys.path.insert(0, str(Path(__file__).parent))
-from counting_arms import CountingArm, Pool, Tokens
-from hand_made_goldens import golden
 
 # 3 and 7, in that order, make the faulty engine miscount: nothing else does.
 PROMPT = (20, 21, 3, 11, 15, 31, 7, 13, 31, 9)

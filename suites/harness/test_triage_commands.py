@@ -7,12 +7,14 @@ import math
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 import pytest
+from counting_arms import VOCABULARY, CountingArm, Tokens, never
+from hand_made_goldens import REASON, golden
+from report_runs import run_of
 from typer.testing import CliRunner, Result
 
 from paritygate.arms import registry
@@ -22,11 +24,6 @@ from paritygate.golden.store import Store
 from paritygate.report import write
 from paritygate.stream import Stream
 from paritygate.verdict import Check, Outcome, Verdict
-
-sys.path.insert(0, str(Path(__file__).parent))
-from counting_arms import VOCABULARY, CountingArm, Tokens, never
-from hand_made_goldens import REASON, golden
-from report_runs import run_of
 
 
 def three_then_seven(tokens: Tokens) -> bool:

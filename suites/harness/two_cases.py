@@ -1,13 +1,15 @@
 """The beginning of a policy: a checkpoint that nobody opens, and two cases."""
 
-HEAD = """\
+TOY = """\
 schema = 1
 
 [checkpoint]
 name = "toy"
 model = "toy"
 
-[[cases]]
+"""
+HEAD = f"""\
+{TOY}[[cases]]
 name = "greeting"
 max_tokens = 4
 prompt = "Good day"
