@@ -37,9 +37,8 @@ class DenseCache:
         self.padding = [0]
         self._buffers: list[Array] = []
         self._base = 0  # the token at the buffers' first place
-        self._kept = (
-            0  # the first token whose state is there: a batch may have been made of rows that kept less
-        )
+        # The first token whose state is there: a batch may have been made of rows that kept less.
+        self._kept = 0
 
     @staticmethod
     def _entries(sizes: tuple[int, ...]) -> tuple[int, ...]:

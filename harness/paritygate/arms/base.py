@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -65,6 +66,12 @@ class TappedArm(Protocol):
         `layers.N.mlp_norm`, `layers.N.mlp`, `norm`, `head`; an arm gives those that it can. `attention` and `mlp` are
         the residual stream after that block.
         """
+
+
+class StartsPrograms:
+    """An arm that starts programs: a run has them started in the folder of its policy, from wherever it is run."""
+
+    folder: Path | None = None  # None: the caller's
 
 
 class Arm(Protocol):

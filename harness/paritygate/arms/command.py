@@ -17,7 +17,7 @@ import numpy as np
 
 from paritygate.arms import leashed
 from paritygate.arms.answer import stream_of
-from paritygate.arms.base import ArmError, Capabilities
+from paritygate.arms.base import ArmError, Capabilities, StartsPrograms
 from paritygate.arms.leash import NOT_STARTED
 from paritygate.arms.own_settings import own_settings
 from paritygate.arms.places import refuse_misspelt
@@ -128,7 +128,7 @@ def _constraint_words(case: Case) -> list[str]:
     return words
 
 
-class CommandArm:
+class CommandArm(StartsPrograms):
     """Runs a program for every answer and reads what it prints."""
 
     Options: ClassVar[type[msgspec.Struct]] = CommandOptions
@@ -138,7 +138,6 @@ class CommandArm:
         self.name = name
         self.options = options
         self.model = model
-        self.folder: Path | None = None  # where the program runs; the caller's where nobody says
         self._running: set[subprocess.Popen[bytes]] = set()
         result = options.output == "result"
         self.capabilities = Capabilities(

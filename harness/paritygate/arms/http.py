@@ -7,7 +7,6 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
@@ -15,7 +14,7 @@ import msgspec
 import numpy as np
 
 from paritygate.arms.answer import stream_of
-from paritygate.arms.base import ArmError, Capabilities
+from paritygate.arms.base import ArmError, Capabilities, StartsPrograms
 from paritygate.arms.command import tokenline_program
 from paritygate.arms.dialects import DIALECTS, logprob_fields, sampler_fields
 from paritygate.arms.http_options import HttpOptions
@@ -27,7 +26,7 @@ from paritygate.case import Case
 from paritygate.stream import Position, Stream
 
 
-class HttpArm:
+class HttpArm(StartsPrograms):
     """Asks a server that it starts and stops itself, or one by URL."""
 
     Options: ClassVar[type[msgspec.Struct]] = HttpOptions
@@ -35,7 +34,6 @@ class HttpArm:
 
     def __init__(self, name: str, options: HttpOptions, model: str) -> None:
         self.name = name
-        self.folder: Path | None = None  # where its server is started; the caller's where nobody says
         self.options = options
         self.model = model
         self._dialect = DIALECTS[options.speaks]

@@ -19,6 +19,7 @@ from paritygate.bench.bandwidth import read_bandwidth
 from paritygate.bench.observation import Observation, Workload, gaps
 from paritygate.bench.peers import PEERS, make_peer
 from paritygate.case import Case
+from paritygate.own_stdout import own_stdout
 from paritygate.stream import Stream
 
 PROMPT = (
@@ -114,11 +115,7 @@ def observe(workload: Workload, arm: Measured) -> Observation:
 def main() -> None:
     """Read, measure, write: the observation is the only thing on stdout."""
     workload = msgspec.json.decode(sys.stdin.buffer.read(), type=Workload)
-    # Whatever a library prints must not reach the observation.
-    output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    # Line by line, so that the last line on stderr is why a measurement failed and not what a library said before.
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    output = own_stdout()
     arm: Measured
     if workload.kind in PEERS:
         arm = make_peer(workload.kind, workload.options, workload.model)

@@ -27,6 +27,7 @@ from paritygate.compare.identity import compare
 from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.golden import judge
 from paritygate.golden.store import GoldenError, Store
+from paritygate.own_stdout import own_stdout
 from paritygate.stream import Stream
 from paritygate.verdict import Verdict
 
@@ -162,9 +163,7 @@ def judged(revision: str, reply: Reply) -> Trial:
 
 def main() -> None:
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    # Libraries print; the reply keeps the real stdout to itself.
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    out = own_stdout()
     out.write(msgspec.json.encode(answer(request, Path.cwd())))
     out.close()
 

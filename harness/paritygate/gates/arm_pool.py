@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from paritygate.arms.base import Arm, ArmError
+from paritygate.arms.base import Arm, ArmError, StartsPrograms
 from paritygate.arms.hosted import driven
 from paritygate.arms.plausible import plausible
 from paritygate.policy import Policy
@@ -20,7 +20,7 @@ class ArmPool:
 
     def __init__(self, policy: Policy, folder: Path | None = None) -> None:
         self._policy = policy
-        # Programs run where the policy lies, whoever runs the gates from wherever, or in the `folder` of another state.
+        # Where programs are started: beside the policy, or in the `folder` of another state of it.
         self._folder = (folder or Path(policy.invocation.root)).resolve()
         self._locks = {name: threading.Lock() for name in policy.arms}
         self._open: dict[str, Arm] = {}
@@ -33,7 +33,7 @@ class ArmPool:
         spec = self._policy.arms[name]
         model = self._policy.checkpoint.location
         made = driven(name, spec.kind, spec.options, model)
-        if hasattr(made, "folder"):
+        if isinstance(made, StartsPrograms):
             made.folder = self._folder
         arm = plausible(made, model)
         self._open[name] = arm

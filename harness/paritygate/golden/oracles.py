@@ -25,6 +25,7 @@ from paritygate.arms.written_answer import cut_at_stop, prompt_ids
 from paritygate.case import Case
 from paritygate.golden.decoders import Decoder, MlxLmDecoder, TransformersDecoder
 from paritygate.logits import log_softmax
+from paritygate.own_stdout import own_stdout
 from paritygate.stream import Position, TopToken
 
 TOP = 5
@@ -201,9 +202,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--threads", type=int, required=True)
     arguments = parser.parse_args()
-    # Libraries print; answers keep the real stdout to themselves.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    answers = own_stdout()
     cases = [msgspec.json.decode(line, type=Case) for line in sys.stdin.buffer]
     oracle = open_oracle(arguments.oracle, arguments.checkpoint, arguments.directory, arguments.threads)
     for case in cases:

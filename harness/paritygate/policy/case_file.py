@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from paritygate.case import Case, Constraint, Message, Sampler, one_prompt_needed
-from paritygate.policy.reader import PolicyError, Reader
+from paritygate.policy.reader import PolicyError, Reader, wrong_name
 from paritygate.quantities import Natural, Tokens
 
 PROMPTS = ("prompt", "prompt_file", "messages")
@@ -61,10 +61,8 @@ def load_cases(path: Path) -> tuple[Case, ...]:
     for index, entry in enumerate(entries):
         if entry.name in names[:index]:
             raise reader.error(("case", index), f"two cases are named {entry.name}")
-        if not entry.name or "/" in entry.name:
-            raise reader.error(
-                ("case", index), f"the name {entry.name!r}: use one without / that is not empty"
-            )
+        if why := wrong_name(entry.name):
+            raise reader.error(("case", index), why)
         try:
             cases.append(_case(entry, path.parent))
         except (OSError, UnicodeDecodeError) as error:

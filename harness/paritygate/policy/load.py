@@ -35,7 +35,7 @@ from paritygate.policy.policy import (
     ReusePolicy,
     Waiver,
 )
-from paritygate.policy.reader import PolicyError, Reader
+from paritygate.policy.reader import PolicyError, Reader, wrong_name
 from paritygate.structure.rules import StructurePolicy
 from paritygate.triage.settings import TriagePolicy
 
@@ -71,17 +71,14 @@ def _checkpoint(reader: Reader, root: Path) -> CheckpointPolicy:
 
 
 def _check_spelling(reader: Reader, policy: Policy) -> None:
-    """A check's name is made of names with / between them: with one inside, two checks would have one name."""
     places: list[tuple[str, tuple[str | int, ...]]] = [
         (case.name, ("cases", index)) for index, case in enumerate(policy.cases)
     ]
     for kind, names in (("claims", policy.claims), ("arms", policy.arms)):
         places += [(name, (kind, name)) for name in names]
     for name, place in places:
-        if not name or "/" in name or name != name.strip():
-            raise reader.error(
-                place, f"the name {name!r}: use one without / that is not empty and has no spaces around"
-            )
+        if why := wrong_name(name):
+            raise reader.error(place, why)
 
 
 def _check_names(reader: Reader, policy: Policy, known_cases: set[str]) -> None:

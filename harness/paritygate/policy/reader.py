@@ -14,6 +14,16 @@ from paritygate.policy.toml_lines import Path as KeyPath
 from paritygate.policy.toml_lines import line_of
 
 
+def wrong_name(name: str) -> str:
+    """Why a claim, an arm or a case may not be called so; "" where it may.
+
+    A check's name is made of names with / between them: with one inside, two checks would have one name.
+    """
+    if name and "/" not in name and name == name.strip():
+        return ""
+    return f"the name {name!r}: use one without / that is not empty and has no spaces around it"
+
+
 class PolicyError(Exception):
     """A policy that cannot be used; the message names file, line and key."""
 
