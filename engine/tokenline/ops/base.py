@@ -17,8 +17,6 @@ from tokenline.ops.precision import Precision
 
 Array = Any  # torch.Tensor or mlx.core.array
 Weight = Any  # what `Ops.weight` returned: a dense array or a backend's packed one
-# Entries in a block of `largest`: few enough that the blocks chosen are a fraction of a vocabulary.
-BLOCK = 32
 
 
 @dataclass
@@ -174,14 +172,14 @@ class Ops(Protocol):
         """x in the dtype of the other."""
         ...
 
+    def arange(self, start: int, stop: int) -> Array:
+        """start, start + 1, …, stop - 1, as indices."""
+        ...
+
     def argmax(self, x: Array) -> Array: ...
     def largest(self, x: Array, count: int) -> tuple[Array, Array]:
         """Values and indices of the `count` largest of each row, descending; of equal ones the lower index first.
-        All of them where there are fewer.
-
-        Sorting a whole vocabulary takes ten milliseconds and more. The `count` blocks with the largest maxima, of
-        equal ones those with lower indices, hold the `count` largest: each has an entry that comes before any other's.
-        """
+        All of them where there are fewer."""
         ...
 
     def gather(self, x: Array, indices: Array) -> Array:

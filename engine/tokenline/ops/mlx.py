@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tokenline.ops.arrays import HostArray, QuantizedArray, coded, dense, stack_rows
-from tokenline.ops.base import BLOCK, WorkCounters
+from tokenline.ops.base import WorkCounters
 from tokenline.ops.blas import load_blas
+from tokenline.ops.largest import first_by_blocks
 from tokenline.ops.precision import Precision
 from tokenline.ops.scored_attention import scored_attention
 
@@ -232,23 +233,14 @@ class MlxOps:
     def like(self, x: mx.array, other: mx.array) -> mx.array:
         return x.astype(other.dtype)
 
+    def arange(self, start: int, stop: int) -> mx.array:
+        return mx.arange(start, stop, dtype=mx.int32)
+
     def argmax(self, x: mx.array) -> mx.array:
         return mx.argmax(x, axis=-1)
 
     def largest(self, x: mx.array, count: int) -> tuple[mx.array, mx.array]:
-        size = x.shape[-1]
-        if size < 2 * count * BLOCK:
-            indices = _first_of(x, count)
-        else:
-            whole = size // BLOCK * BLOCK
-            maxima = x[:, :whole].reshape(x.shape[0], -1, BLOCK).max(axis=-1)
-            blocks = mx.sort(_first_of(maxima, count), axis=-1)
-            inside = (blocks[:, :, None] * BLOCK + mx.arange(BLOCK, dtype=blocks.dtype)).flatten(1)
-            rest = mx.arange(whole, size, dtype=blocks.dtype)[None]
-            candidates = mx.concatenate([inside, mx.repeat(rest, x.shape[0], axis=0)], axis=1)
-            # Ascending ids, so that of equal values the lower id is first here too.
-            first = _first_of(mx.take_along_axis(x, candidates, axis=-1), count)
-            indices = mx.take_along_axis(candidates, first, axis=-1)
+        indices = first_by_blocks(self, x, count, _first_of, lambda found: mx.sort(found, axis=-1))
         return mx.take_along_axis(x, indices, axis=-1), indices
 
     def gather(self, x: mx.array, indices: mx.array) -> mx.array:
@@ -299,9 +291,9 @@ def _first_of(x: mx.array, count: int) -> mx.array:
     choosing among integers is several times faster than sorting indices."""
     size = x.shape[-1]
     if count >= size:
-        return mx.argsort(-x, axis=-1)  # stable
+        return mx.argsort(-x, axis=-1).astype(mx.int32)  # stable
     bits = mx.view(x + 0.0, mx.int32)  # of the two zeros only the positive one
     ascending = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).astype(mx.int64)
     keys = -((ascending << 32) | mx.arange(size - 1, -1, -1, dtype=mx.int64))
     first = mx.sort(mx.partition(keys, count, axis=-1)[:, :count], axis=-1)
-    return (size - 1 - (-first & 0xFFFFFFFF)).astype(mx.uint32)
+    return (size - 1 - (-first & 0xFFFFFFFF)).astype(mx.int32)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from tokenline.ops import torch_groups
 from tokenline.ops.arrays import HostArray, coded, dense
-from tokenline.ops.base import BLOCK, WorkCounters
+from tokenline.ops.base import WorkCounters
+from tokenline.ops.largest import BLOCK, first_by_blocks
 from tokenline.ops.precision import Precision
 from tokenline.ops.scored_attention import scored_attention
 from tokenline.ops.torch_experts import expert_linear
@@ -203,6 +204,9 @@ class TorchOps:
     def like(self, x: Tensor, other: Tensor) -> Tensor:
         return x.to(other.dtype)
 
+    def arange(self, start: int, stop: int) -> Tensor:
+        return torch.arange(start, stop, device=self.device)
+
     def argmax(self, x: Tensor) -> Tensor:
         return x.argmax(dim=-1)
 
@@ -211,18 +215,7 @@ class TorchOps:
         if count >= size or self.device != "cpu":
             values, indices = torch.sort(x, dim=-1, descending=True, stable=True)
             return values[:, :count], indices[:, :count]
-        if size < 2 * count * BLOCK:
-            indices = _first_of(x, count)
-        else:
-            whole = size // BLOCK * BLOCK
-            maxima = x[:, :whole].unflatten(1, (-1, BLOCK)).amax(-1)
-            blocks = _first_of(maxima, count).sort(dim=-1).values
-            steps = torch.arange(BLOCK, device=x.device)
-            inside = (blocks[:, :, None] * BLOCK + steps).flatten(1)
-            rest = torch.arange(whole, size, device=x.device).expand(x.shape[0], -1)
-            candidates = torch.cat([inside, rest], 1)
-            # Ascending ids, so that of equal values the lower id is first here too.
-            indices = candidates.gather(1, _first_of(x.gather(1, candidates), count))
+        indices = first_by_blocks(self, x, count, _first_of, lambda found: found.sort(dim=-1).values)
         return x.gather(1, indices), indices
 
     def gather(self, x: Tensor, indices: Tensor) -> Tensor:
