@@ -17,6 +17,7 @@ import torch
 import transformers
 
 sys.path.insert(0, str(Path(__file__).parent))
+from drawn_arrays import draws
 from serving import serving
 from speaking import TEMPLATE, Speaking
 from toy_models import Spoken, save_spoken
@@ -91,6 +92,12 @@ def tiny_checkpoint(
 @pytest.fixture(scope="session", params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+@pytest.fixture(autouse=True)
+def own_draws(request: pytest.FixtureRequest) -> None:
+    """A test's numbers do not depend on which tests its process ran before."""
+    draws.begin(request.node.name)
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+from drawn_arrays import draws
 
 from tokenline.decode.sampling import Drawn, RowDraw, RowParameters, sample
 from tokenline.decode.sampling.breakers import Breakers
@@ -12,11 +13,10 @@ from tokenline.ops import BACKENDS, Ops, open_ops
 from tokenline.request import Sampling
 
 OPS: dict[str, Ops] = {name: open_ops(name, "float32", 1) for name in BACKENDS}
-_random = np.random.default_rng(11)
 
 
 def logits_of(rows: int, vocabulary: int = 50, spread: float = 3) -> np.ndarray:
-    return (_random.standard_normal((rows, vocabulary)) * spread).astype(np.float32)
+    return draws.normal(rows, vocabulary) * np.float32(spread)
 
 
 def row(
@@ -56,6 +56,24 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     wide = np.asarray(logits, np.float64)
     wide = wide - wide[np.isfinite(wide)].max()
     return wide - np.log(np.exp(wide).sum())
+
+
+def decided_logits(size: int, spread: float, edges: Callable[[np.ndarray], Iterable[float]]) -> np.ndarray:
+    """float32 [1, size] of which no token stands so near an edge of mass that another order of adding moves it across.
+
+    float32 sums of so many tokens are right to about 5e-6; `edges` are the distances from an edge to the masses around
+    it, in float64."""
+    while True:
+        logits = logits_of(1, size, spread)
+        if min(edges(logits[0].astype(np.float64))) > 2e-5:
+            return logits
+
+
+def edge(logits: np.ndarray, mass: float, order: np.ndarray | None = None) -> float:
+    """How far the mass is from the nearest sum of the first tokens, likeliest first or in the order given."""
+    logprobs = log_softmax(logits)
+    sums = np.cumsum(np.exp(logprobs[np.argsort(-logprobs) if order is None else order]))
+    return float(np.abs(sums - mass).min())
 
 
 def same_distribution(ours: np.ndarray, theirs: np.ndarray) -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from drawn_arrays import normals, read
+from drawn_arrays import draws, normal, read
 
 from tokenline.errors import BackendError
 from tokenline.ops import Ops, open_ops
 from tokenline.ops.arrays import QuantizedArray, dense, map_rows, stack_rows
-
-random = np.random.default_rng(3)
-normal = normals(random)
 
 
 def test_linear_and_embedding(ops: Ops) -> None:
@@ -154,7 +151,7 @@ def test_a_copy_shares_nothing(ops: Ops) -> None:
 
 
 def groups(bits: int) -> QuantizedArray:
-    codes = random.integers(0, 2**bits, (16, 64), dtype=np.uint8)
+    codes = draws.random.integers(0, 2**bits, (16, 64), dtype=np.uint8)
     return QuantizedArray(codes, normal(16, 2) * 0.1, normal(16, 2) * 0.1, bits, 32)
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drawn_arrays import normals, read
+from drawn_arrays import normal, read
 
 from tokenline.ops import Ops
-
-random = np.random.default_rng(3)
-normal = normals(random)
 
 
 def attention_by_hand(

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling_rows import OPS, draw, log_softmax, logits_of, processed, row, same_distribution
+from sampling_rows import (
+    OPS,
+    decided_logits,
+    draw,
+    edge,
+    log_softmax,
+    logits_of,
+    processed,
+    row,
+    same_distribution,
+)
 
 from tokenline.decode.sampling import truncation
 from tokenline.decode.sampling.draw import uniform
@@ -132,17 +143,28 @@ def test_the_head_of_the_vocabulary_says_what_the_whole_says() -> None:
     """torch on a CPU sorts a head where it is enough; a backend that cannot look sorts everything. Both kinds of
     distribution: nearly all mass in a few tokens, and flat."""
     torch_ops, whole = OPS["torch"], OPS["mlx"]
+    chains = (
+        {"top_p": 0.9},
+        {"top_p": 0.9, "min_p": 0.02, "xtc_probability": 1.0, "xtc_threshold": 0.003},
+        {"xtc_probability": 1.0, "xtc_threshold": 0.002, "top_p": 0.8},
+        {"top_k": 1000, "top_p": 0.97},
+        {"top_k": 3000, "top_p": 0.97},
+        {"samplers": "vllm", "temperature": 1.5, "top_p": 0.9},
+        {"top_n_sigma": 1.0, "top_p": 0.9},
+    )
+
+    def edges(x: np.ndarray) -> Iterator[float]:
+        """Of what top-p is given by the stages before it."""
+        for mass in (0.8, 0.9):
+            yield edge(x, mass)
+        for count in (1000, 3000):
+            yield edge(np.sort(x)[-count:], 0.97)
+        yield edge(x / 1.5, 0.9)
+        yield edge(x[x >= x.max() - x.std()], 0.9)
+
     for spread in (0.1, 1.0, 4.0):
-        logits = logits_of(1, 6000, spread)
-        for asked in (
-            {"top_p": 0.9},
-            {"top_p": 0.9, "min_p": 0.02, "xtc_probability": 1.0, "xtc_threshold": 0.003},
-            {"xtc_probability": 1.0, "xtc_threshold": 0.002, "top_p": 0.8},
-            {"top_k": 1000, "top_p": 0.97},
-            {"top_k": 3000, "top_p": 0.97},
-            {"samplers": "vllm", "temperature": 1.5, "top_p": 0.9},
-            {"top_n_sigma": 1.0, "top_p": 0.9},
-        ):
+        logits = decided_logits(6000, spread, edges)
+        for asked in chains:
             ours, theirs = (processed(ops, logits, **asked) for ops in (torch_ops, whole))
             np.testing.assert_array_equal(np.isfinite(ours), np.isfinite(theirs))
             same_distribution(ours, theirs)

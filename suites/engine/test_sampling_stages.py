@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from sampling_rows import OPS, draw, log_softmax, logits_of, processed, row, same_distribution
+from sampling_rows import (
+    OPS,
+    decided_logits,
+    draw,
+    edge,
+    log_softmax,
+    logits_of,
+    processed,
+    row,
+    same_distribution,
+)
 
 from tokenline.decode.sampling.candidates import Candidates
 from tokenline.decode.sampling.temperature import temperature
@@ -79,7 +89,13 @@ def test_typical_p(ops: Ops, p: float, keep: int) -> None:
 @pytest.mark.parametrize("spread", [2.0, 6.0])
 def test_typical_p_of_a_large_vocabulary(ops: Ops, spread: float) -> None:
     """Where the nearest thousand hold what is kept, and where they do not: transformers sorts them all."""
-    logits = logits_of(1, 20_000, spread)
+
+    def edges(x: np.ndarray) -> list[float]:
+        logprobs = log_softmax(x)
+        entropy = -(np.exp(logprobs) * logprobs).sum()
+        return [edge(x, 0.6, np.argsort(np.abs(-logprobs - entropy)))]
+
+    logits = decided_logits(20_000, spread, edges)
     ours = processed(ops, logits, typical_p=0.6)
     same_distribution(ours, transformers_says([transformers.TypicalLogitsWarper(0.6)], logits))
 
