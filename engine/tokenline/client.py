@@ -133,6 +133,7 @@ class Model:
             )
         network.new_caches()  # refuses what it cannot hold now and not at the first request
         self.name = checkpoint.name
+        self.adapters: tuple[str, ...] = ()
         self.tokenizer = checkpoint.text.tokenizer
         self.chat_template = checkpoint.text.template
         self._breakers = BreakerTable(self.tokenizer)
@@ -155,6 +156,7 @@ class Model:
     def submit(self, request: Request) -> Generation:
         """Queue a request; returns at once. RequestError, naming the field, for one that cannot run."""
         validate(request, self._vocabulary_size)
+        self._require_adapter(request.adapter)
         chat = self._prompt(request)
         prompt, message_ends = chat.token_ids, chat.message_ends
         if not prompt:
@@ -185,6 +187,14 @@ class Model:
         generation.attach(row)
         self._worker.call(lambda: self._scheduler.submit(row))
         return generation
+
+    def _require_adapter(self, name: str | None) -> None:
+        if name is not None and name not in self.adapters:
+            raise RequestError(
+                f"there is no adapter {name!r}",
+                f"use one of {', '.join(self.adapters)}" if self.adapters else "the model was loaded without",
+                param="adapter",
+            )
 
     def _prompt(self, request: Request) -> ChatPrompt:
         if request.prompt_token_ids is not None:
