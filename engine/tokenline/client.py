@@ -5,13 +5,14 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from tokenline.checkpoint.open import open_checkpoint
+from tokenline.checkpoint.open_adapters import open_adapters
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import BreakerTable, RowParameters
 from tokenline.decode.structure import StructureTable
@@ -22,7 +23,7 @@ from tokenline.models import FAMILIES
 from tokenline.models.text_part import text_config
 from tokenline.ops import Precision, open_ops
 from tokenline.prompt_cache import PromptCache
-from tokenline.request import LoopDetection, Request, Sampling, validate
+from tokenline.request import Request, request_of, validate
 from tokenline.result import manifest_of, result_of
 from tokenline.row import Event, Row
 from tokenline.scheduler import Scheduler
@@ -35,33 +36,6 @@ DEFAULT_CACHE_BYTES = 1 << 30
 NAMESPACE = ("weights_hash", "template_hash", "weight_bits", "weight_group", "kv_bits")
 # A row that is given no bound ends at the context's end, and says so.
 UNBOUNDED = 1 << 62
-
-_SAMPLING_FIELDS = frozenset(Sampling.__struct_fields__)
-_REQUEST_FIELDS = frozenset(Request.__struct_fields__) - {"sampling"}
-
-
-def request_of(prompt: str | Sequence[int] | None = None, **params: Any) -> Request:
-    """A request from flat names: the fields of Request and of Sampling. RequestError for an unknown name."""
-    unknown = sorted(set(params) - _SAMPLING_FIELDS - _REQUEST_FIELDS)
-    if unknown:
-        raise RequestError(f"there is no parameter {unknown[0]!r}", "check its spelling", param=unknown[0])
-    sampling = {name: params.pop(name) for name in sorted(_SAMPLING_FIELDS & set(params))}
-    if isinstance(prompt, str):
-        params["prompt"] = prompt
-    elif prompt is not None:
-        params["prompt_token_ids"] = [int(token) for token in prompt]
-    if isinstance(params.get("stop"), str):
-        params["stop"] = [params["stop"]]
-    if params.get("loop_detection") is True:
-        params["loop_detection"] = LoopDetection()
-    try:
-        return msgspec.convert({**params, "sampling": sampling}, Request, from_attributes=True)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$.")
-        name = path.rstrip("`").removeprefix("sampling.")
-        raise RequestError(
-            f"{name or 'a parameter'}: {message}", "check its type", param=name or None
-        ) from error
 
 
 class Model:
@@ -83,6 +57,7 @@ class Model:
         kv_bits: int | None = None,
         weight_bits: int | None = None,
         weight_group: int = 64,
+        adapters: Mapping[str, str | Path] | None = None,
     ) -> None:
         if parallel < 1:
             raise BackendError(f"{parallel} rows at once cannot run", "use 1 or more")
@@ -93,7 +68,15 @@ class Model:
         try:
             self._worker.call(
                 lambda: self._load(
-                    model, backend, dtype, threads, precision, parallel, context_length, cache_bytes
+                    model,
+                    backend,
+                    dtype,
+                    threads,
+                    precision,
+                    parallel,
+                    context_length,
+                    cache_bytes,
+                    adapters or {},
                 )
             ).result()
         except BaseException:
@@ -112,8 +95,11 @@ class Model:
         parallel: int,
         context_length: int | None,
         cache_bytes: int,
+        directories: Mapping[str, str | Path],
     ) -> None:
         checkpoint = open_checkpoint(model, FAMILIES)
+        adapters = open_adapters(directories, text_config(checkpoint.config).get("num_hidden_layers", 0))
+        checkpoint.tensors.adapters = adapters
         self._ops = open_ops(backend, dtype, threads, precision)
         limit = text_config(checkpoint.config).get("max_position_embeddings")
         if context_length is not None and not 1 < context_length <= (limit or context_length):
@@ -131,9 +117,11 @@ class Model:
                 f"such as {unused[0]}",
                 "its config.json names the wrong family",
             )
+        adapters.require_all_taken()
         network.new_caches()  # refuses what it cannot hold now and not at the first request
         self.name = checkpoint.name
-        self.adapters: tuple[str, ...] = ()
+        self._adapter_hashes = adapters.hashes
+        self.adapters = tuple(adapters.hashes)
         self.tokenizer = checkpoint.text.tokenizer
         self.chat_template = checkpoint.text.template
         self._breakers = BreakerTable(self.tokenizer)
@@ -146,7 +134,9 @@ class Model:
         self.manifest["weight_bytes"] = network.weight_bytes
         self._prompt_cache = PromptCache(cache_bytes)
         namespace = ":".join(str(self.manifest[part]) for part in NAMESPACE)
-        self._engine = Engine(self._ops, network, self._prompt_cache, namespace, pipelined=pipelined)
+        self._engine = Engine(
+            self._ops, network, self._prompt_cache, namespace, pipelined=pipelined, adapters=adapters
+        )
         self._scheduler = Scheduler(self._engine, parallel)
 
     def _tick(self) -> bool:
@@ -181,7 +171,7 @@ class Model:
             context_length=self.context_length,
             free_unused=self._ops.free_unused,
             emit=generation.emit,
-            finished=lambda row: result_of(row, self.manifest),
+            finished=lambda row: result_of(row, self.manifest, self._adapter_hashes.get(row.lane)),
             structure=structure,
         )
         generation.attach(row)
@@ -226,21 +216,22 @@ class Model:
         finally:
             generation.cancel()
 
-    def logits(self, token_ids: Sequence[int]) -> np.ndarray:
+    def logits(self, token_ids: Sequence[int], *, adapter: str | None = None) -> np.ndarray:
         """Teacher-forced, one forward: float32 [tokens, vocabulary]."""
-        tokens = self._forwardable(token_ids)
-        return self._worker.call(lambda: self._engine.logits(tokens)).result()
+        tokens = self._forwardable(token_ids, adapter)
+        return self._worker.call(lambda: self._engine.logits(tokens, adapter or "")).result()
 
-    def taps(self, token_ids: Sequence[int]) -> dict[str, np.ndarray]:
+    def taps(self, token_ids: Sequence[int], *, adapter: str | None = None) -> dict[str, np.ndarray]:
         """The forward of `logits`, every block's array by name, in the order of the network: float32 [tokens, width].
 
         Names: `embedding`; `layers.N.` with `attention_norm`, `attention`, `mlp_norm`, `mlp`; `norm`; `head`, which is
         what `logits` returns. `attention` and `mlp` are the residual stream after that block.
         """
-        tokens = self._forwardable(token_ids)
-        return self._worker.call(lambda: self._engine.taps(tokens)).result()
+        tokens = self._forwardable(token_ids, adapter)
+        return self._worker.call(lambda: self._engine.taps(tokens, adapter or "")).result()
 
-    def _forwardable(self, token_ids: Sequence[int]) -> list[int]:
+    def _forwardable(self, token_ids: Sequence[int], adapter: str | None) -> list[int]:
+        self._require_adapter(adapter)
         tokens = [int(token) for token in token_ids]
         if not 0 < len(tokens) <= self.context_length:
             raise RequestError(
@@ -303,7 +294,8 @@ def load(model: str, **options: Any) -> Model:
 
     Options: backend ("auto", "torch", "mlx"), dtype ("auto", "float32", "bfloat16", "float16", "quantized"), threads,
     parallel (rows at once), context_length (tokens), cache_bytes (prompt cache), kv_bits (4 or 8: attention caches),
-    weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128). CheckpointError or BackendError,
-    with the mend, where that fails.
+    weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128), adapters (name to the directory of
+    a LoRA or DoRA as PEFT or mlx-lm saves it; requests name one). CheckpointError or BackendError, with the mend, where
+    that fails.
     """
     return Model(model, **options)
