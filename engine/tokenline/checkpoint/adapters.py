@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from tokenline.checkpoint.low_rank import LowRank
 from tokenline.errors import CheckpointError
 
-# A language model is called by other names where it is a part of more; its layers are not.
-_ROOT = re.compile(r"(?:(?:model|language_model)\.)+")
+# What stands before `layers` depends on who wrote the file, and on whether the model is a part of more.
+_ROOT = re.compile(r"(?:(?:model|language_model|backbone)\.)+")
 
 
 @dataclass(frozen=True)
