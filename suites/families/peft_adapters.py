@@ -11,8 +11,7 @@ import peft
 import torch
 import transformers
 
-
-# What PEFT does not adapt as a projection: the way out of a state space, whose kernels take its weights past the module,
+# What PEFT does not adapt as a projection: the way out of a state space, whose kernels take weights past the module,
 # and names that it takes for the experts' matrices.
 _LEFT = {
     **dict.fromkeys(("falcon_h1", "mamba2", "nemotron_h"), ("out_proj",)),
@@ -32,7 +31,7 @@ def projections(model: transformers.PreTrainedModel) -> str:
 
 
 def save_adapter(model: transformers.PreTrainedModel, directory: Path, seed: int, **settings: Any) -> Path:
-    """As PEFT writes it: every matrix of it drawn, none at the zero where training begins. The model stays as it was."""
+    """As PEFT writes it: every matrix drawn, none at the zero where training begins. The model stays as it was."""
     made = peft.get_peft_model(model, peft.LoraConfig(**settings))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
