@@ -17,12 +17,14 @@ from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import BreakerTable, RowParameters
 from tokenline.decode.structure import StructureTable
 from tokenline.engine import Engine
-from tokenline.errors import BackendError, CheckpointError, RequestError
+from tokenline.errors import BackendError, CacheFileError, CheckpointError, RequestError
 from tokenline.generation import Generation
 from tokenline.models import FAMILIES
 from tokenline.models.text_part import text_config
+from tokenline.namespace import namespace_of
 from tokenline.ops import Precision, open_ops
 from tokenline.prompt_cache import PromptCache
+from tokenline.prompt_cache_file import PromptCacheFile
 from tokenline.request import Request, request_of, validate
 from tokenline.result import manifest_of, result_of
 from tokenline.row import Event, Row
@@ -32,8 +34,6 @@ from tokenline.text.tool_format import conversation
 from tokenline.worker import Worker
 
 DEFAULT_CACHE_BYTES = 1 << 30
-# What of the manifest a cached state depends on.
-NAMESPACE = ("weights_hash", "template_hash", "weight_bits", "weight_group", "kv_bits")
 # A row that is given no bound ends at the context's end, and says so.
 UNBOUNDED = 1 << 62
 
@@ -58,11 +58,14 @@ class Model:
         weight_bits: int | None = None,
         weight_group: int = 64,
         adapters: Mapping[str, str | Path] | None = None,
+        prompt_cache_file: str | Path | None = None,
     ) -> None:
         if parallel < 1:
             raise BackendError(f"{parallel} rows at once cannot run", "use 1 or more")
         if cache_bytes < 0:
             raise BackendError(f"a prompt cache of {cache_bytes} bytes is impossible", "use 0 (off) or more")
+        if prompt_cache_file is not None and cache_bytes == 0:
+            raise BackendError("a prompt cache of 0 bytes has nothing to keep in a file", "give it bytes")
         precision = Precision(weight_bits=weight_bits, weight_group=weight_group, kv_bits=kv_bits)
         self._worker = Worker("tokenline")
         try:
@@ -77,6 +80,7 @@ class Model:
                     context_length,
                     cache_bytes,
                     adapters or {},
+                    prompt_cache_file,
                 )
             ).result()
         except BaseException:
@@ -96,6 +100,7 @@ class Model:
         context_length: int | None,
         cache_bytes: int,
         directories: Mapping[str, str | Path],
+        prompt_cache_file: str | Path | None,
     ) -> None:
         checkpoint = open_checkpoint(model, FAMILIES)
         adapters = open_adapters(directories, text_config(checkpoint.config).get("num_hidden_layers", 0))
@@ -133,11 +138,15 @@ class Model:
         self.manifest = manifest_of(checkpoint, self._ops, pipelined)
         self.manifest["weight_bytes"] = network.weight_bytes
         self._prompt_cache = PromptCache(cache_bytes)
-        namespace = ":".join(str(self.manifest[part]) for part in NAMESPACE)
+        namespace = namespace_of(self.manifest, self.context_length)
         self._engine = Engine(
             self._ops, network, self._prompt_cache, namespace, pipelined=pipelined, adapters=adapters
         )
         self._scheduler = Scheduler(self._engine, parallel)
+        self._cache_file = None
+        if prompt_cache_file is not None:
+            self._cache_file = PromptCacheFile(Path(prompt_cache_file), self._ops, network.new_caches)
+            self._cache_file.recall(self._prompt_cache, self._engine.namespaces.values())
 
     def _tick(self) -> bool:
         self._scheduler.tick()
@@ -246,6 +255,14 @@ class Model:
         """Drop every state of the prompt cache."""
         self._worker.call(self._prompt_cache.clear).result()
 
+    def save_cache(self) -> None:
+        """Write the prompt cache to its file, where the next model finds it; closing does it too. CacheFileError where
+        that fails or there is no file."""
+        file = self._cache_file
+        if file is None:
+            raise CacheFileError("there is no file to save to", "load the model with prompt_cache_file=PATH")
+        self._worker.call(lambda: file.save(self._prompt_cache)).result()
+
     def cache_stats(self) -> dict[str, int]:
         cache = self._prompt_cache
         return self._worker.call(
@@ -269,6 +286,8 @@ class Model:
         self._worker.close(self._unload)
 
     def _unload(self) -> None:
+        if self._cache_file is not None:
+            self._cache_file.keep(self._prompt_cache)
         self._scheduler.close()
         del self._engine, self._scheduler
 
@@ -295,7 +314,7 @@ def load(model: str, **options: Any) -> Model:
     Options: backend ("auto", "torch", "mlx"), dtype ("auto", "float32", "bfloat16", "float16", "quantized"), threads,
     parallel (rows at once), context_length (tokens), cache_bytes (prompt cache), kv_bits (4 or 8: attention caches),
     weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128), adapters (name to the directory of
-    a LoRA or DoRA as PEFT or mlx-lm saves it; requests name one). CheckpointError or BackendError, with the mend, where
-    that fails.
+    a LoRA or DoRA as PEFT or mlx-lm saves it; requests name one), prompt_cache_file (kept between processes: read now,
+    written by `close` and `save_cache`). CheckpointError or BackendError, with the mend, where that fails.
     """
     return Model(model, **options)

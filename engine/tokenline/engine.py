@@ -40,8 +40,11 @@ class Engine:
         adapters: Adapters | None = None,
     ) -> None:
         self._ops, self._model, self._prompt_cache = ops, model, prompt_cache
-        self._namespace = namespace
         self._adapters = adapters or Adapters()
+        # By lane: an adapter's states are nobody else's, under whatever name it goes.
+        self.namespaces = {"": namespace} | {
+            name: f"{namespace}:{content}" for name, content in self._adapters.hashes.items()
+        }
         self.pipelined = pipelined
         self._rows: list[Row] = []
         self._caches: list[LayerCache] = []
@@ -63,9 +66,7 @@ class Engine:
         copied = self._ops.counters.bytes_copied
         count = 0
         if row.request.cache_prompt:
-            adapter = self._adapters.hashes.get(row.lane)
-            namespace = self._namespace if adapter is None else f"{self._namespace}:{adapter}"
-            row.trail = Trail.of(namespace, row.prompt, row.plan)
+            row.trail = Trail.of(self.namespaces[row.lane], row.prompt, row.plan)
         # Logprobs of the prompt need every hidden state of it, and a stored state holds none: such a row runs cold.
         if row.request.cache_prompt and row.request.prompt_logprobs is None:
             count, row.caches = self._prompt_cache.adopt(row.trail)

@@ -1,4 +1,4 @@
-"""Adapters: what PEFT and mlx-lm save is read as they read it, used by the row, and refused where it is something else."""
+"""Adapters: what PEFT and mlx-lm save is read as they read it, used by the row, and anything else is refused."""
 
 from __future__ import annotations
 

@@ -53,7 +53,9 @@ class ModelOptions:
     cache_bytes: Annotated[int | None, _engine("--cache-bytes", help="Bound of the prompt cache.", min=0)] = (
         None
     )
-
+    prompt_cache_file: Annotated[
+        Path | None, _engine("--prompt-cache-file", help="Keeps the prompt cache: read first, written last.")
+    ] = None
     kv_bits: Annotated[int | None, _engine("--kv-bits", help="4 or 8: attention caches in so many bits.")] = (
         None
     )
@@ -101,6 +103,7 @@ class ModelOptions:
             "threads": self.threads,
             "context_length": self.context_length,
             "cache_bytes": self.cache_bytes,
+            "prompt_cache_file": self.prompt_cache_file,
             "kv_bits": self.kv_bits,
             "weight_bits": self.weight_bits,
             "weight_group": self.weight_group,
