@@ -57,7 +57,7 @@ class Adapters:
                 raise CheckpointError(
                     f"the adapter {name!r} changes {len(terms)} modules that take no adapter here, such as "
                     f"{min(terms)}",
-                    "it was made for another model, or changes more than projections: embeddings and experts",
+                    "it was made for another model, or changes more than projections, such as embeddings",
                 )
 
     @contextlib.contextmanager

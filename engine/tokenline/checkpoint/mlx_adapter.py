@@ -30,7 +30,7 @@ def read_mlx(config: Mapping[str, Any], file: SafetensorsFile, layers: int) -> d
     for name in file.names():
         module, _, part = name.rpartition(".")
         named[module].add(part)
-    terms = {}
+    terms: dict[str, LowRank] = {}
     for module, parts in named.items():
         if parts != _PARTS[kind]:
             raise CheckpointError(
@@ -39,6 +39,14 @@ def read_mlx(config: Mapping[str, Any], file: SafetensorsFile, layers: int) -> d
             )
         _require_trained(config, settings.get("keys"), module, layers)
         a, b = (file.read(f"{module}.{part}") for part in ("lora_a", "lora_b"))
+        if a.ndim == b.ndim == 3 and len(a) == len(b):
+            # Of experts, and not transposed: by their numbers, before the projection's name.
+            block, _, part = module.rpartition(".")
+            terms |= {
+                f"{block}.{expert}.{part}": low_rank(module, a[expert], b[expert], None, rank, scale)
+                for expert in range(len(a))
+            }
+            continue
         magnitude = file.read(f"{module}.m") if "m" in parts else None
         terms[module] = low_rank(module, a.T, b.T, magnitude, rank, scale)
     return terms

@@ -9,7 +9,7 @@ from tokenline.cache import LatentCache
 from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Block, Decoder, Layer, pre_norm_layer
-from tokenline.models.expert_layouts import expert_matrices
+from tokenline.models.expert_layouts import expert_parts
 from tokenline.models.experts import Experts, MixtureOfExperts
 from tokenline.models.frame import framed
 from tokenline.models.latent_attention import LatentAttention, LatentSizes
@@ -93,7 +93,8 @@ def _mixture(
     chosen, inner = needed(config, "num_experts_per_tok"), needed(config, "moe_intermediate_size")
     choice = grouped_choice(ops, config, tensors, f"{name}.gate", count, chosen)
     router = Router(ops, tensors, f"{name}.gate", width=width, experts=count, choice=choice)
-    experts = Experts(ops, expert_matrices(tensors, name, count, width, inner), ops.swiglu)
+    matrices, terms = expert_parts(ops, tensors, name, count, width, inner)
+    experts = Experts(ops, matrices, ops.swiglu, terms=terms)
     shared = config.get("n_shared_experts")
     always = (
         GatedMlp(ops, tensors, f"{name}.shared_experts", width=width, inner=inner * shared)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.models.expert_terms import ExpertTerms, expert_terms
 from tokenline.ops.arrays import HostArray, map_rows, stack_rows
+from tokenline.ops.base import Ops
 
 GATED = ("gate_proj", "up_proj", "down_proj")
 
@@ -38,6 +40,22 @@ def expert_matrices(
         for expert in one_by_one
     ]
     return gate_up, [tensors.take(f"{expert}.{down}.weight", (width, inner)) for expert in one_by_one]
+
+
+def expert_parts(
+    ops: Ops,
+    tensors: Tensors,
+    name: str,
+    count: int,
+    width: int,
+    inner: int,
+    parts: Sequence[str] = GATED,
+) -> tuple[tuple[list[HostArray], list[HostArray]], ExpertTerms]:
+    """`expert_matrices`, and what adapters add to them: PEFT's name experts as published checkpoints do, mlx-lm's
+    number those of its `switch_mlp`."""
+    matrices = expert_matrices(tensors, name, count, width, inner, parts)
+    layouts = (("experts.{}", parts), ("switch_mlp.{}", GATED))
+    return matrices, expert_terms(ops, tensors, name, matrices, layouts)
 
 
 def stacked_matrices(

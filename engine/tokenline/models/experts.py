@@ -8,17 +8,20 @@ from typing import Any
 import numpy as np
 
 from tokenline.models.decoder import Block
+from tokenline.models.expert_terms import ExpertTerm, ExpertTerms
 from tokenline.models.forward import Forward
 from tokenline.models.layers import Linear
 from tokenline.models.routing import Router
 from tokenline.ops.arrays import HostArray
-from tokenline.ops.base import Array, Ops
+from tokenline.ops.base import Array, Ops, Weight
+
+_NO_TERMS = ExpertTerms()
 
 
 class Experts:
     """Gated MLPs of which each token is sent to a few: `gate_up` [2F, K] and `down` [K, F] for each.
 
-    `biases` are of all experts, [E, 2F] and [E, K].
+    `biases` are of all experts, [E, 2F] and [E, K]; `terms` what adapters add.
     """
 
     def __init__(
@@ -28,9 +31,11 @@ class Experts:
         gated: Callable[[Array], Array],
         *,
         biases: tuple[np.ndarray, np.ndarray] | None = None,
+        terms: ExpertTerms = _NO_TERMS,
     ) -> None:
         gate_up, down = matrices
         self._ops, self._gated, self._count = ops, gated, len(gate_up)
+        self._terms = terms
         self._gate_up, self._down = ops.expert_weights(gate_up), ops.expert_weights(down)
         self._gate_up_bias: Array | None = None if biases is None else ops.array(biases[0])
         self._down_bias: Array | None = None if biases is None else ops.array(biases[1])
@@ -42,10 +47,19 @@ class Experts:
 
     def __call__(self, rows: Array, experts: Array, shares: Array) -> Array:
         """rows [N, K], experts and their shares [N, C] -> [N, K]."""
-        ops = self._ops
-        inner = self._gated(ops.expert_linear(rows[:, None], self._gate_up, experts, self._gate_up_bias))
-        said = ops.expert_linear(inner, self._down, experts, self._down_bias)
+        ops, adapter = self._ops, self._terms.adapters.active
+        into, out = self._terms.gate_up.get(adapter), self._terms.down.get(adapter)
+        inner = self._gated(self._product(rows[:, None], self._gate_up, experts, self._gate_up_bias, into))
+        said = self._product(inner, self._down, experts, self._down_bias, out)
         return (said * ops.like(shares, said)[:, :, None]).sum(1)
+
+    def _product(
+        self, x: Array, weights: Weight, experts: Array, bias: Array | None, term: ExpertTerm | None
+    ) -> Array:
+        if term is None:
+            return self._ops.expert_linear(x, weights, experts, bias)
+        y = term(x, self._ops.expert_linear(x, weights, experts), experts)
+        return y if bias is None else y + bias[experts]
 
 
 class MixtureOfExperts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,11 +13,18 @@ from tokenline.ops.base import Array, Ops
 
 
 class LowRankTerm:
-    """y becomes (y + x @ a @ b) * size; what a DoRA's rows are brought to is in `size`, None for a LoRA."""
+    """y becomes (y + x @ a @ b) * size; what a DoRA's rows are brought to is in `size`, None for a LoRA. `place` makes
+    device arrays of a [r, K], b [N, r] and size [N]."""
 
-    def __init__(self, ops: Ops, a: np.ndarray, b: np.ndarray, size: np.ndarray | None) -> None:
-        self._a, self._b = ops.array(np.ascontiguousarray(a.T)), ops.array(np.ascontiguousarray(b.T))
-        self._size = None if size is None else ops.array(size)
+    def __init__(
+        self,
+        place: Callable[[np.ndarray], Array],
+        a: np.ndarray,
+        b: np.ndarray,
+        size: np.ndarray | None,
+    ) -> None:
+        self._a, self._b = place(np.ascontiguousarray(a.T)), place(np.ascontiguousarray(b.T))
+        self._size = None if size is None else place(size)
 
     def __call__(self, x: Array, y: Array) -> Array:
         y = y + x @ self._a @ self._b
@@ -25,28 +32,42 @@ class LowRankTerm:
 
 
 def low_rank_terms(
-    ops: Ops, tensors: Tensors, parts: Sequence[tuple[str, HostArray]], changes: Sequence[Rows | None]
+    ops: Ops,
+    tensors: Tensors,
+    parts: Sequence[tuple[str, HostArray]],
+    changes: Sequence[Rows | None],
+    *,
+    exact: bool = False,
 ) -> dict[str, LowRankTerm]:
     """By adapter, of the projections `parts` that are kept as one matrix; each has its matrix as the checkpoint stores
-    it, and how its rows are put into another order."""
+    it, and how its rows are put into another order. `exact`: it is multiplied as float32, whatever the dtype."""
     by_part = [tensors.adapted(name, (weight.shape[0], weight.shape[1])) for name, weight in parts]
     adapters = sorted({adapter for taken in by_part for adapter in taken})
     weights = [weight for _, weight in parts]
+    place = ops.float32 if exact else ops.array
     return {
-        adapter: _together(ops, [taken.get(adapter) for taken in by_part], weights, changes)
+        adapter: LowRankTerm(
+            place,
+            *stacked_terms(ops, [taken.get(adapter) for taken in by_part], weights, changes, exact=exact),
+        )
         for adapter in adapters
     }
 
 
-def _together(
+def stacked_terms(
     ops: Ops,
     terms: Sequence[LowRank | None],
     weights: Sequence[HostArray],
     changes: Sequence[Rows | None],
-) -> LowRankTerm:
-    """Each part has its own a; what they make of x lies side by side, and each b reads its own."""
-    rank = sum(term.a.shape[0] for term in terms if term is not None)
-    b = np.zeros((sum(weight.shape[0] for weight in weights), rank), np.float32)
+    *,
+    exact: bool = False,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """a, b and size of projections that are kept as one matrix, some of which may have none. Each keeps its own a; what
+    they make of x lies side by side, and each b reads its own."""
+    a = np.concatenate(
+        [np.zeros((0, weights[0].shape[1]), np.float32), *(term.a for term in terms if term is not None)]
+    )
+    b = np.zeros((sum(weight.shape[0] for weight in weights), len(a)), np.float32)
     size = np.ones(len(b), np.float32)
     row = column = 0
     for term, weight, change in zip(terms, weights, changes, strict=True):
@@ -56,9 +77,8 @@ def _together(
             b[row:stop, column : column + term.a.shape[0]] = ordered(term.b)
             column += term.a.shape[0]
             if term.magnitude is not None:
-                lengths = term.lengths(dense(coded(weight, ops.precision)))
+                lengths = term.lengths(dense(weight if exact else coded(weight, ops.precision)))
                 size[row:stop] = ordered(term.magnitude / lengths)
         row = stop
-    a = np.concatenate([term.a for term in terms if term is not None])
     resized = any(term is not None and term.magnitude is not None for term in terms)
-    return LowRankTerm(ops, a, b, size if resized else None)
+    return a, b, size if resized else None

@@ -10,7 +10,7 @@ from tokenline.models.attention import Attention
 from tokenline.models.attention_caches import windowed
 from tokenline.models.config import Sizes, needed
 from tokenline.models.decoder import Decoder
-from tokenline.models.expert_layouts import expert_matrices
+from tokenline.models.expert_layouts import expert_parts
 from tokenline.models.experts import Experts, MixtureOfExperts
 from tokenline.models.plain import plain
 from tokenline.models.rope import RopeTable
@@ -31,8 +31,8 @@ def mixtral(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_lengt
             name = f"{name.removesuffix('mlp')}block_sparse_moe"
         choice = softmax_then_choose(ops, chosen, normalize=True)
         router = Router(ops, tensors, f"{name}.gate", width=sizes.width, experts=count, choice=choice)
-        matrices = expert_matrices(tensors, name, count, sizes.width, inner, ("w1", "w3", "w2"))
-        return MixtureOfExperts(router, Experts(ops, matrices, ops.swiglu), chosen=chosen)
+        matrices, terms = expert_parts(ops, tensors, name, count, sizes.width, inner, ("w1", "w3", "w2"))
+        return MixtureOfExperts(router, Experts(ops, matrices, ops.swiglu, terms=terms), chosen=chosen)
 
     return plain(
         ops,

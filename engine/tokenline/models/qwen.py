@@ -11,7 +11,7 @@ from tokenline.models.attention import Attention
 from tokenline.models.attention_caches import FULL, SLIDING, layer_types
 from tokenline.models.config import Sizes, needed
 from tokenline.models.decoder import Block, Decoder
-from tokenline.models.expert_layouts import expert_matrices
+from tokenline.models.expert_layouts import expert_parts
 from tokenline.models.experts import Experts, MixtureOfExperts
 from tokenline.models.layers import GatedMlp, RmsNorm
 from tokenline.models.plain import plain
@@ -40,7 +40,8 @@ def qwen3_moe(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_len
             return GatedMlp(ops, tensors, name, width=width, inner=needed(config, "intermediate_size"))
         choice = softmax_then_choose(ops, chosen, normalize=bool(config.get("norm_topk_prob")))
         router = Router(ops, tensors, f"{name}.gate", width=width, experts=count, choice=choice)
-        experts = Experts(ops, expert_matrices(tensors, name, count, width, inner), ops.swiglu)
+        matrices, terms = expert_parts(ops, tensors, name, count, width, inner)
+        experts = Experts(ops, matrices, ops.swiglu, terms=terms)
         return MixtureOfExperts(router, experts, chosen=chosen)
 
     bias = bool(config.get("attention_bias"))

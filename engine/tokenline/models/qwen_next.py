@@ -14,7 +14,7 @@ from tokenline.models.attention_caches import FULL, LINEAR, attention_cache, lay
 from tokenline.models.config import Sizes, needed, require
 from tokenline.models.decoder import Block, Decoder, Layer, pre_norm_layer
 from tokenline.models.delta_net import DeltaNet, DeltaSizes
-from tokenline.models.expert_layouts import expert_matrices
+from tokenline.models.expert_layouts import expert_parts
 from tokenline.models.experts import Experts, MixtureOfExperts
 from tokenline.models.forward import Forward
 from tokenline.models.frame import framed
@@ -40,7 +40,8 @@ def qwen3_next(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_le
         chosen, inner = needed(config, "num_experts_per_tok"), needed(config, "moe_intermediate_size")
         choice = softmax_then_choose(ops, chosen, normalize=bool(config.get("norm_topk_prob", True)))
         router = Router(ops, tensors, f"{name}.gate", width=width, experts=count, choice=choice)
-        experts = Experts(ops, expert_matrices(tensors, name, count, width, inner), ops.swiglu)
+        matrices, terms = expert_parts(ops, tensors, name, count, width, inner)
+        experts = Experts(ops, matrices, ops.swiglu, terms=terms)
         shared = GatedMlp(
             ops,
             tensors,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.models.low_rank import low_rank_terms
 from tokenline.ops.arrays import dense
 from tokenline.ops.base import Array, Ops
 
@@ -30,13 +31,18 @@ class Router:
         bias: bool = False,
     ) -> None:
         self._ops, self._choice = ops, choice
-        self._weight = ops.float32(dense(tensors.take(f"{name}.weight", (experts, width))).T)
+        matrix = tensors.take(f"{name}.weight", (experts, width))
+        self._weight = ops.float32(dense(matrix).T)
+        self._adapters = tensors.adapters
+        self._terms = low_rank_terms(ops, tensors, [(name, matrix)], [None], exact=True)
         self._bias = ops.float32(dense(tensors.take(f"{name}.bias", (experts,)))) if bias else None
         self.nbytes = self._weight.nbytes
 
     def __call__(self, rows: Array) -> tuple[Array, Array]:
         """[N, width] -> experts and shares, [N, C] each."""
-        scores = self._ops.to_float32(rows) @ self._weight
+        rows = self._ops.to_float32(rows)
+        scores, term = rows @ self._weight, self._terms.get(self._adapters.active)
+        scores = scores if term is None else term(rows, scores)
         return self._choice(scores if self._bias is None else scores + self._bias)
 
 

@@ -68,8 +68,8 @@ class Ops(Protocol):
         """An embedding's matrix as `linear` takes it: the table itself where the kernels read both alike."""
         ...
 
-    def expert_weights(self, values: Sequence[HostArray]) -> Weight:
-        """One matrix [M, K] for each expert, as `expert_linear` takes them."""
+    def expert_weights(self, values: Sequence[HostArray], *, exact: bool = False) -> Weight:
+        """One matrix [M, K] for each expert, as `expert_linear` takes them; `exact` in no fewer bits than it has."""
         ...
 
     def weight_bytes(self, weight: Weight) -> int: ...

@@ -81,9 +81,9 @@ class MlxOps:
             return ColumnWeight(table)
         return table
 
-    def expert_weights(self, values: Sequence[HostArray]) -> mx.array | PackedWeight:
-        values = [coded(value, self.precision) for value in values]
-        if self._packs and isinstance(together := stack_rows(values), QuantizedArray):
+    def expert_weights(self, values: Sequence[HostArray], *, exact: bool = False) -> mx.array | PackedWeight:
+        values = [value if exact else coded(value, self.precision) for value in values]
+        if self._packs and not exact and isinstance(together := stack_rows(values), QuantizedArray):
             return PackedWeight(together, self._dtype, experts=len(values))
         # The CPU's gather_mm takes float32 alone.
         dtype = mx.float32 if self.device == "cpu" else self._dtype

@@ -85,7 +85,9 @@ class TorchOps:
     def _product_form(self, matrix: Tensor) -> Tensor | PackedWeight:
         return PackedWeight(matrix) if self._packs_dense else matrix
 
-    def expert_weights(self, values: Sequence[HostArray]) -> list[Weight]:
+    def expert_weights(self, values: Sequence[HostArray], *, exact: bool = False) -> list[Weight]:
+        if exact:
+            return [self._product_form(self.array(dense(value))) for value in values]
         return [self.weight(value) for value in values]
 
     def weight_bytes(self, weight: Weight | list[Weight]) -> int:
