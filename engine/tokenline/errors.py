@@ -28,5 +28,9 @@ class RequestError(TokenlineError):
         self.param = param
 
 
+class CacheFileError(TokenlineError):
+    """A prompt cache's file that cannot be used, or cannot be written: the model runs without."""
+
+
 class RowError(TokenlineError):
     """A failure inside the engine that ended one row; the other rows go on."""

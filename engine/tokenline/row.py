@@ -93,6 +93,8 @@ class Row:
         structure: Structure = UNSTRUCTURED,
     ) -> None:
         self.request = request
+        # Rows decode in one batch only where this is equal: a forward has one adapter's weights, "" the model's own.
+        self.lane = request.adapter or ""
         self.prompt = prompt
         self.plan = plan
         self.parameters = parameters

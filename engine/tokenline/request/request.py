@@ -41,7 +41,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     What the text must be is one of `json_object` (any JSON object), `json_schema`, `regex`, `choice` (one of these
     texts) and `grammar` (Lark, in llguidance's dialect). `tools` are functions in OpenAI's shape, for `messages` only;
     `tool_choice` is "auto" (the model decides), "none", "required", or an object that names one of them.
-    `reasoning_format="none"` leaves what a model thinks aloud in the content of its message.
+    `reasoning_format="none"` leaves what a model thinks aloud in the content of its message. `adapter` names one of the
+    model's adapters, None its own weights.
     """
 
     prompt: str | None = None
@@ -68,6 +69,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: Literal["auto", "none", "required"] | dict[str, Any] = "auto"
     parallel_tool_calls: bool = True
     reasoning_format: Literal["auto", "none"] = "auto"
+    adapter: str | None = None
 
     @property
     def constraint(self) -> str | None:
