@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tokenline.checkpoint.generation_config import generation_defaults
 from tokenline.checkpoint.open import open_checkpoint
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import BreakerTable, RowParameters
@@ -21,13 +22,13 @@ from tokenline.generation import Generation
 from tokenline.models import FAMILIES
 from tokenline.models.text_part import text_config
 from tokenline.ops import Precision, open_ops
+from tokenline.prompt import Prompts
 from tokenline.prompt_cache import PromptCache
 from tokenline.request import LoopDetection, Request, Sampling, validate
 from tokenline.result import manifest_of, result_of
 from tokenline.row import Event, Row
 from tokenline.scheduler import Scheduler
 from tokenline.text.chat_template import ChatPrompt
-from tokenline.text.tool_format import conversation
 from tokenline.worker import Worker
 
 DEFAULT_CACHE_BYTES = 1 << 30
@@ -139,6 +140,11 @@ class Model:
         self._breakers = BreakerTable(self.tokenizer)
         self._structures = StructureTable(self.tokenizer, self.chat_template, network.vocabulary_size)
         self.context_length = network.context_length
+        self._prompts = Prompts(
+            self.name, self.tokenizer, self.chat_template, self._structures, self.context_length
+        )
+        # What its authors would have a request that leaves these fields open say; the server applies it where asked.
+        self.generation_defaults = generation_defaults(checkpoint.generation_config)
         self.weight_bytes = network.weight_bytes
         self._vocabulary_size = network.vocabulary_size
         pipelined = os.environ.get("TOKENLINE_SYNC", "") not in ("1", "true")
@@ -155,21 +161,9 @@ class Model:
 
     def submit(self, request: Request) -> Generation:
         """Queue a request; returns at once. RequestError, naming the field, for one that cannot run."""
-        validate(request, self._vocabulary_size)
-        self._require_adapter(request.adapter)
-        chat = self._prompt(request)
+        chat = self.prompt(request)
         prompt, message_ends = chat.token_ids, chat.message_ends
-        if not prompt:
-            raise RequestError(
-                "the prompt is empty", "give it at least one token", param=_prompt_field(request)
-            )
-        if len(prompt) >= self.context_length:
-            raise RequestError(
-                f"the prompt has {len(prompt)} tokens, the context {self.context_length}",
-                "shorten the prompt: at least one token must fit after it",
-                param=_prompt_field(request),
-            )
-        structure = self._structures.of(request, chat.end, lambda index: _call_id(prompt, index))
+        structure = self._structures.of(request, chat.text, lambda index: _call_id(prompt, index))
         generation = Generation()
         row = Row(
             request=request,
@@ -196,23 +190,11 @@ class Model:
                 param="adapter",
             )
 
-    def _prompt(self, request: Request) -> ChatPrompt:
-        if request.prompt_token_ids is not None:
-            return ChatPrompt(list(request.prompt_token_ids), [])
-        if request.prompt is not None:
-            return ChatPrompt(self.tokenizer.encode(request.prompt), [])
-        if self.chat_template is None:
-            raise RequestError(f"{self.name} has no chat template", "send a prompt instead", param="messages")
-        self._structures.check_tools(request)
-        messages, fault = conversation(request.messages or ())
-        if fault is not None:
-            raise RequestError(f"{fault} cannot be read", "send it as it was answered", param=fault)
-        variables = dict(request.chat_template_kwargs)
-        if request.tools:
-            if "tools" in variables:
-                raise RequestError("tools are given twice", "leave one out", param="chat_template_kwargs")
-            variables["tools"] = list(request.tools)
-        return self.chat_template.prompt(self.tokenizer, messages, **variables)
+    def prompt(self, request: Request) -> ChatPrompt:
+        """What `submit` would have the row start with."""
+        validate(request, self._vocabulary_size)
+        self._require_adapter(request.adapter)
+        return self._prompts.of(request)
 
     def generate(self, prompt: str | Sequence[int] | None = None, **params: Any) -> dict[str, Any]:
         """Run one request to its end and return its result object; `messages=` goes through the chat template."""
@@ -292,10 +274,6 @@ def _call_id(prompt: Sequence[int], index: int) -> str:
     """The same for the same conversation, streamed or not and on every path; another in the next turn."""
     digest = hashlib.sha256(np.asarray([index, *prompt], np.int64).tobytes())
     return f"call_{digest.hexdigest()[:24]}"
-
-
-def _prompt_field(request: Request) -> str:
-    return "messages" if request.messages is not None else "prompt"
 
 
 def load(model: str, **options: Any) -> Model:

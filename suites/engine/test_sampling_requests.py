@@ -14,7 +14,8 @@ from tokenline.client import Model, request_of
 from tokenline.errors import RequestError
 from tokenline.request import PRESETS, STAGES, LoopDetection, Request, Sampling, validate
 from tokenline.server.bodies import ChatBody, CompletionBody
-from tokenline.server.protocol import chat_requests, completion_requests, parse
+from tokenline.server.parsing import parse
+from tokenline.server.protocol import chat_requests, completion_requests
 
 # Field: a value that is not its default, and how the command line spells it.
 SETTINGS: dict[str, tuple[Any, list[str]]] = {
@@ -92,7 +93,7 @@ def from_command_line(arguments: list[str], *, chat: bool = False) -> Request:
 
 
 def from_http(fields: dict[str, Any]) -> Request:
-    [request] = completion_requests(parse(json.dumps({"prompt": "x", **fields}).encode(), CompletionBody))
+    [request] = completion_requests(parse(json.dumps({"prompt": "x", **fields}).encode(), CompletionBody), {})
     return request
 
 
@@ -117,7 +118,7 @@ def test_a_field_of_a_conversation_means_the_same_from_every_transport(field: st
     value, arguments = {**SETTINGS, **CHAT_SETTINGS}[field]
 
     def from_chat(fields: dict[str, Any]) -> Request:
-        [request] = chat_requests(parse(json.dumps({"messages": MESSAGES, **fields}).encode(), ChatBody))
+        [request] = chat_requests(parse(json.dumps({"messages": MESSAGES, **fields}).encode(), ChatBody), {})
         return request
 
     expected = request_of(messages=MESSAGES, **{field: value})

@@ -23,6 +23,7 @@ def serve(
     """Serve over HTTP; Ctrl-C or SIGTERM lets running answers finish, a second one does not."""
     # Here: `tokenline --help` needs no server.
     from tokenline.server.listen import bind, serve_until_stopped
+    from tokenline.server.settings import ServerSettings
 
     listener = bind(host, port)  # first: a port in use should be known before the seconds that loading takes
     with listener:
@@ -34,8 +35,8 @@ def serve(
             stopped_by = serve_until_stopped(
                 loaded,
                 listener,
+                ServerSettings(aliases=frozenset({model.model})),
                 ready=lambda url: say(f"listening on {url} ({name})"),
-                aliases=frozenset({model.model}),
             )
         finally:
             loaded.close()

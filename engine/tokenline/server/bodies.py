@@ -1,4 +1,4 @@
-"""The bodies that a client may send, field by field."""
+"""The bodies of completions and chat, field by field."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from tokenline.request import LoopDetection
+from tokenline.server.conversation import TextPart
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -105,11 +106,6 @@ class Message(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     reasoning_content: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
-
-
-class TextPart(msgspec.Struct, forbid_unknown_fields=True):
-    type: Literal["text"]
-    text: str
 
 
 class NamedSchema(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

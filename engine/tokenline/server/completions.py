@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import codecs
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from tokenline.server.bodies import CompletionBody
 from tokenline.server.protocol import prompts_of
-from tokenline.server.reply import Json, Reply, logprob_of
+from tokenline.server.choices import ChoicesReply, logprob_of
+from tokenline.server.reply import Json
 
 if TYPE_CHECKING:
     from tokenline.row import Event
@@ -31,7 +32,7 @@ class TextOffsets:
 
 
 @dataclass(kw_only=True)
-class CompletionReply(Reply):
+class CompletionReply(ChoicesReply):
     body: CompletionBody
     prefix: ClassVar[str] = "cmpl"
     whole_object: ClassVar[str] = "text_completion"
@@ -46,7 +47,7 @@ class CompletionReply(Reply):
         choice = {"text": self._echo(index) + result["text"], "logprobs": logprobs}
         return choice if self.body.prompt_logprobs is None else {**choice, "prompt_logprobs": of_prompt}
 
-    def opening(self) -> Iterator[Json]:
+    def opening(self, prompt_lengths: Sequence[int]) -> Iterator[Json]:
         for index in range(len(prompts_of(self.body)) * self.body.choices if self.body.echo else 0):
             choice = {"index": index, "text": self._echo(index), "logprobs": None, "finish_reason": None}
             yield self.chunk(choice)
