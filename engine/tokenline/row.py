@@ -91,7 +91,10 @@ class Row:
         emit: Callable[[Event], None],
         finished: Callable[[Row], dict[str, Any]],
         structure: Structure = UNSTRUCTURED,
+        id: int = 0,
     ) -> None:
+        self.id = id
+        self.lane = ""  # rows share a batch where this is the same
         self.request = request
         self.prompt = prompt
         self.plan = plan

@@ -127,7 +127,15 @@ def _request(body: CommonBody, index: int, **fields: Any) -> Request:
             loop = LoopDetection()
         case Loop() as given:
             loop = LoopDetection(**msgspec.structs.asdict(given))
-    names = ("ignore_eos", "cache_prompt", "max_time_ms", "min_indent", "logprobs_mode", *CONSTRAINTS)
+    names = (
+        "ignore_eos",
+        "cache_prompt",
+        "priority",
+        "max_time_ms",
+        "min_indent",
+        "logprobs_mode",
+        *CONSTRAINTS,
+    )
     given_fields = {name: getattr(body, name) for name in names if name not in fields}
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return Request(
