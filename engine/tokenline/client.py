@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ from tokenline.prompt_cache import PromptCache
 from tokenline.request import LoopDetection, Request, Sampling, validate
 from tokenline.result import manifest_of, result_of
 from tokenline.row import Event, Row
-from tokenline.scheduler import Scheduler
+from tokenline.scheduler import MAX_QUEUE, Scheduler
 from tokenline.text.chat_template import ChatPrompt
 from tokenline.worker import Worker
 
@@ -79,6 +80,7 @@ class Model:
         dtype: str = "auto",
         threads: int | None = None,
         parallel: int = 4,
+        max_queue: int = MAX_QUEUE,
         context_length: int | None = None,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         kv_bits: int | None = None,
@@ -87,14 +89,25 @@ class Model:
     ) -> None:
         if parallel < 1:
             raise BackendError(f"{parallel} rows at once cannot run", "use 1 or more")
+        if max_queue < 1:
+            raise BackendError(f"a queue of {max_queue} requests lets none in", "use 1 or more")
         if cache_bytes < 0:
             raise BackendError(f"a prompt cache of {cache_bytes} bytes is impossible", "use 0 (off) or more")
         precision = Precision(weight_bits=weight_bits, weight_group=weight_group, kv_bits=kv_bits)
+        self._ids = itertools.count(1)
         self._worker = Worker("tokenline")
         try:
             self._worker.call(
                 lambda: self._load(
-                    model, backend, dtype, threads, precision, parallel, context_length, cache_bytes
+                    model,
+                    backend,
+                    dtype,
+                    threads,
+                    precision,
+                    parallel,
+                    max_queue,
+                    context_length,
+                    cache_bytes,
                 )
             ).result()
         except BaseException:
@@ -111,6 +124,7 @@ class Model:
         threads: int | None,
         precision: Precision,
         parallel: int,
+        max_queue: int,
         context_length: int | None,
         cache_bytes: int,
     ) -> None:
@@ -153,14 +167,15 @@ class Model:
         self._prompt_cache = PromptCache(cache_bytes)
         namespace = ":".join(str(self.manifest[part]) for part in NAMESPACE)
         self._engine = Engine(self._ops, network, self._prompt_cache, namespace, pipelined=pipelined)
-        self._scheduler = Scheduler(self._engine, parallel)
+        self._scheduler = Scheduler(self._engine, parallel, max_queue=max_queue)
 
     def _tick(self) -> bool:
         self._scheduler.tick()
         return not self._scheduler.idle
 
     def submit(self, request: Request) -> Generation:
-        """Queue a request; returns at once. RequestError, naming the field, for one that cannot run."""
+        """Queue a request; returns at once. RequestError, naming the field, for one that cannot run;
+        QueueFull while as many wait as may."""
         chat = self.prompt(request)
         prompt, message_ends = chat.token_ids, chat.message_ends
         structure = self._structures.of(request, chat.text, lambda index: _call_id(prompt, index))
@@ -175,11 +190,13 @@ class Model:
             context_length=self.context_length,
             free_unused=self._ops.free_unused,
             emit=generation.emit,
-            finished=lambda row: result_of(row, self.manifest),
+            finished=self._finished,
             structure=structure,
+            id=next(self._ids),
         )
         generation.attach(row)
-        self._worker.call(lambda: self._scheduler.submit(row))
+        self._scheduler.submit(row)
+        self._worker.call(lambda: None)  # it may be asleep
         return generation
 
     def _require_adapter(self, name: str | None) -> None:
@@ -195,6 +212,15 @@ class Model:
         validate(request, self._vocabulary_size)
         self._require_adapter(request.adapter)
         return self._prompts.of(request)
+
+    def _finished(self, row: Row) -> dict[str, Any]:
+        result = result_of(row, self.manifest)
+        self._scheduler.tally.note(result)
+        return result
+
+    def observe(self, observer: Callable[[dict[str, Any]], None]) -> None:
+        """Have every finished row's result handed to the observer, once each, on the engine's thread."""
+        self._scheduler.tally.observe(observer)
 
     def generate(self, prompt: str | Sequence[int] | None = None, **params: Any) -> dict[str, Any]:
         """Run one request to its end and return its result object; `messages=` goes through the chat template."""
@@ -249,10 +275,16 @@ class Model:
             }
         ).result()
 
-    def stats(self) -> dict[str, int]:
-        """Rows alive and waiting."""
-        scheduler = self._scheduler
-        return self._worker.call(lambda: {"running": scheduler.running, "queued": scheduler.queued}).result()
+    def stats(self) -> dict[str, Any]:
+        """Rows: running (those prefilling among them), queued, prefilling, parallel and max_queue (how many there may
+        be); kv_bytes and kv_budget_bytes (layer caches of live rows); and over the model's life finished (requests by
+        finish cause), prompt_tokens, cached_tokens, generated_tokens of those."""
+        return self._worker.call(self._scheduler.stats).result()
+
+    def slots(self) -> list[dict[str, Any]]:
+        """One entry for each live row: id, state ("queued", "prefilling", "decoding"), prompt_tokens, cached_tokens,
+        prefilled_tokens, generated_tokens, max_tokens, priority, lane, seconds since it was submitted."""
+        return self._worker.call(self._scheduler.slots).result()
 
     def close(self) -> None:
         """End every row and give the memory back; a second call does nothing."""
@@ -261,7 +293,7 @@ class Model:
 
     def _unload(self) -> None:
         self._scheduler.close()
-        del self._engine, self._scheduler
+        del self._engine
 
     def __enter__(self) -> Model:
         return self
@@ -280,8 +312,8 @@ def load(model: str, **options: Any) -> Model:
     """Open MODEL (a Hugging Face directory, a .gguf file or an alias) and return it ready to generate.
 
     Options: backend ("auto", "torch", "mlx"), dtype ("auto", "float32", "bfloat16", "float16", "quantized"), threads,
-    parallel (rows at once), context_length (tokens), cache_bytes (prompt cache), kv_bits (4 or 8: attention caches),
-    weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128). CheckpointError or BackendError,
-    with the mend, where that fails.
+    parallel (rows at once), max_queue (requests that may wait), context_length (tokens), cache_bytes (prompt cache),
+    kv_bits (4 or 8: attention caches), weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128).
+    CheckpointError or BackendError, with the mend, where that fails.
     """
     return Model(model, **options)

@@ -24,6 +24,7 @@ def _timings(row: Row) -> dict[str, Any]:
         "queue_ns": (clock.started or clock.finished) - clock.submitted,
         "prefill_ns": clock.prefilled - clock.started if clock.prefilled else 0,
         "time_to_first_token_ns": first - clock.submitted,
+        "total_ns": clock.finished - clock.submitted,
         "decode_ns": clock.finished - clock.prefilled if clock.prefilled else 0,
         "token_ns": [b - a for a, b in pairwise(clock.tokens)],
         "truncated_by": row.truncated_by if _truncated(row) else None,

@@ -91,7 +91,9 @@ class Row:
         emit: Callable[[Event], None],
         finished: Callable[[Row], dict[str, Any]],
         structure: Structure = UNSTRUCTURED,
+        id: int = 0,
     ) -> None:
+        self.id = id
         self.request = request
         # Rows decode in one batch only where this is equal: a forward has one adapter's weights, "" the model's own.
         self.lane = request.adapter or ""

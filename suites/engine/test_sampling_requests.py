@@ -99,7 +99,19 @@ def from_http(fields: dict[str, Any]) -> Request:
 
 def test_every_field_is_here() -> None:
     prompts = {"prompt", "prompt_token_ids", "messages", "chat_template_kwargs", "sampling"}
-    assert {*SETTINGS, *CHAT_SETTINGS} == {*Sampling.__struct_fields__, *Request.__struct_fields__} - prompts
+    # Among requests that wait, and among adapters: a command runs one, and a client names it as the model.
+    served = {"priority", "adapter"}
+    assert {*SETTINGS, *CHAT_SETTINGS} == {
+        *Sampling.__struct_fields__,
+        *Request.__struct_fields__,
+    } - prompts - served
+
+
+def test_a_priority_comes_with_a_body() -> None:
+    assert from_http({"priority": -3}) == request_of("x", priority=-3)
+    with pytest.raises(RequestError, match="priority 11 is outside") as refused:
+        validate(request_of("x", priority=11), None)
+    assert refused.value.param == "priority"
 
 
 @pytest.mark.parametrize("field", SETTINGS)

@@ -70,6 +70,7 @@ class CommonBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     logprobs_mode: Literal["processed", "raw"] | None = None
     ignore_eos: bool | None = None
     cache_prompt: bool | None = None
+    priority: int | None = None
     loop_detection: bool | Loop | None = None
     return_details: bool | None = None
     json_object: bool | None = None

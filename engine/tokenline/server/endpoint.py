@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -78,7 +79,9 @@ class Endpoint:
             name, adapter = self.catalogue.answering(body.model)
             model = self.catalogue.model
             defaults = model.generation_defaults if self.settings.generation_config else {}
-            shared = {"adapter": adapter}
+            shared: dict[str, Any] = {"adapter": adapter}
+            if (priority := _priority(request)) is not None:
+                shared["priority"] = priority
             rows = Rows(model)
             with self.live.holding(rows):
                 async with rows.watched(receive, self.settings.request_timeout_s):
@@ -102,6 +105,18 @@ async def _whole(reply: Reply, rows: Rows) -> Response:
     if rows.finished is None:
         raise ClientDisconnect
     return json_response(reply.whole(rows.finished))
+
+
+def _priority(request: HttpRequest) -> int | None:
+    """Of `X-Priority`, which any client can be made to send; its range is checked where every request is."""
+    given = request.headers.get("x-priority")
+    if given is None:
+        return None
+    if not re.fullmatch(r"[+-]?\d{1,4}", given, re.ASCII):
+        raise RequestError(
+            f"X-Priority {given[:40]!r} is no whole number", "send one, such as 1", param="X-Priority"
+        )
+    return int(given)
 
 
 async def read_body(request: HttpRequest, limit: int) -> bytes:

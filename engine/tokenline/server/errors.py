@@ -55,6 +55,16 @@ class TooLarge(Refusal):
     status = 413
 
 
+class Busy(Refusal):
+    """As many requests wait as may; trying again after `retry_after_s` seconds is reasonable."""
+
+    status, code = 429, "rate_limit_exceeded"
+
+    def __init__(self, what: str, mend: str = "", *, retry_after_s: int) -> None:
+        super().__init__(what, mend)
+        self.retry_after_s = retry_after_s
+
+
 class Unavailable(Refusal):
     """The server is stopping and ended the row."""
 
@@ -77,9 +87,17 @@ def status_of(error: RequestError) -> int:
     return error.status if isinstance(error, Refusal) else 400
 
 
+_OPENAI_KINDS = {
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "server_error",
+    504: "server_error",
+}
+
+
 def openai_envelope(error: RequestError) -> dict[str, Any]:
     """`{"error": {message, type, param, code}}`."""
-    kind = "server_error" if status_of(error) >= 500 else "invalid_request_error"
+    kind = _OPENAI_KINDS.get(status_of(error), "invalid_request_error")
     code = error.code if isinstance(error, Refusal) else None
     return {"error": {"message": str(error), "type": kind, "param": error.param, "code": code}}
 
@@ -89,6 +107,7 @@ _ANTHROPIC_KINDS = {
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
+    500: "api_error",
     503: "overloaded_error",
     504: "timeout_error",
 }
@@ -97,7 +116,7 @@ _ANTHROPIC_KINDS = {
 def anthropic_envelope(error: RequestError) -> dict[str, Any]:
     """`{"type": "error", "error": {type, message}}`; the message begins with the field, which has no place of its own."""
     status, message = status_of(error), str(error)
-    kind = _ANTHROPIC_KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    kind = _ANTHROPIC_KINDS.get(status, "invalid_request_error")
     if error.param is not None and not message.startswith(error.param):
         message = f"{error.param}: {message}"
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
@@ -118,7 +137,8 @@ def error_response(path: str, error: RequestError, headers: Mapping[str, str] | 
 
 def request_error(request: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    return error_response(request.url.path, error)
+    wait = {"Retry-After": str(error.retry_after_s)} if isinstance(error, Busy) else None
+    return error_response(request.url.path, error, wait)
 
 
 def http_error(request: HttpRequest, error: Exception) -> Response:

@@ -118,7 +118,15 @@ def _request(body: CommonBody, index: int, defaults: Mapping[str, Any], **fields
             loop = LoopDetection()
         case Loop() as given:
             loop = LoopDetection(**msgspec.structs.asdict(given))
-    names = ("ignore_eos", "cache_prompt", "max_time_ms", "min_indent", "logprobs_mode", *CONSTRAINTS)
+    names = (
+        "ignore_eos",
+        "cache_prompt",
+        "priority",
+        "max_time_ms",
+        "min_indent",
+        "logprobs_mode",
+        *CONSTRAINTS,
+    )
     others = {name: getattr(body, name) for name in names}
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return request_from({**sampling, **others, "stop": tuple(stop), "loop_detection": loop, **fields}, defaults)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 from starlette.types import Receive
 
-from tokenline.errors import RequestError
+from tokenline.errors import QueueFull, RequestError
 from tokenline.request import Request
-from tokenline.server.errors import Failed, TimedOut, Unavailable
+from tokenline.server.errors import Busy, Failed, TimedOut, Unavailable
 
 if TYPE_CHECKING:
     from tokenline.client import Model
@@ -58,6 +58,9 @@ class Rows:
         except RequestError:
             self.cancel()
             raise
+        except QueueFull as error:
+            self.cancel()
+            raise Busy(error.what, error.mend, retry_after_s=error.retry_after_s) from None
 
     def _listener(self, loop: asyncio.AbstractEventLoop, index: int) -> Callable[[Event], None]:
         def listen(event: Event) -> None:
