@@ -96,6 +96,7 @@ def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "logprobs": list(row.logprobs) if row.parameters.top_logprobs is not None else None,
         "finish_reason": wire_reason(cause, called=bool(message and message.get("tool_calls"))),
         "finish_cause": str(cause),
+        "stop_sequence": row.stop_found,
         "truncated": _truncated(row),
         "usage": {
             "prompt_tokens": len(row.prompt),

@@ -156,6 +156,11 @@ class Row:
         return self._grammar is not None or self.parameters.needs_history
 
     @property
+    def stop_found(self) -> str | None:
+        """The stop string that ended the text, None where none did."""
+        return self._stream.stop_found
+
+    @property
     def message(self) -> dict[str, Any] | None:
         """The assistant's message in a conversation, taken apart; None for a row that continues a text."""
         return None if self._answer is None else self._answer.message

@@ -9,7 +9,6 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from serving import serving
 
 from tokenline.client import Model

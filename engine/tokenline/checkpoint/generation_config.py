@@ -17,9 +17,11 @@ def generation_defaults(config: Mapping[str, Any] | None) -> dict[str, Any]:
     if config.get("do_sample") is True:
         # transformers draws at 1 where the file names no temperature.
         defaults = {"temperature": 1.0}
-        defaults |= {name: kind(config[name]) for name, kind in _DRAWN.items() if _is_number(config.get(name))}
+        defaults |= {
+            name: kind(config[name]) for name, kind in _DRAWN.items() if _is_number(config.get(name))
+        }
     penalty = config.get("repetition_penalty")
-    if _is_number(penalty) and penalty != 1:
+    if isinstance(penalty, int | float) and penalty != 1:
         # Of every token so far, as transformers has it.
         defaults |= {"repetition_penalty": float(penalty), "penalty_window": -1}
     if isinstance(bound := config.get("max_new_tokens"), int):

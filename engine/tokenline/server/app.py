@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -10,11 +12,16 @@ from starlette.routing import Route
 
 from tokenline.errors import RequestError
 from tokenline.server.bodies import ChatBody, CompletionBody
+from tokenline.server.call import Call
 from tokenline.server.catalogue import Catalogue
 from tokenline.server.chat import ChatReply
 from tokenline.server.completions import CompletionReply
 from tokenline.server.endpoint import Api, Endpoint, Live
 from tokenline.server.errors import http_error, request_error, unexpected
+from tokenline.server.messages.bodies import CountBody, MessagesBody
+from tokenline.server.messages.count import count_tokens
+from tokenline.server.messages.reply import MessageReply
+from tokenline.server.messages.requests import messages_requests, messages_spelled
 from tokenline.server.protocol import chat_requests, completion_requests, spelled
 from tokenline.server.settings import ServerSettings
 from tokenline.server.status import status_routes
@@ -26,6 +33,11 @@ if TYPE_CHECKING:
 APIS = {
     "/v1/completions": Api(CompletionBody, completion_requests, CompletionReply, spelled),
     "/v1/chat/completions": Api(ChatBody, chat_requests, ChatReply, spelled),
+    "/v1/messages": Api(MessagesBody, messages_requests, MessageReply, messages_spelled),
+}
+# What is answered at once, by its path: the body, and the function of the catalogue and the body.
+CALLS: dict[str, tuple[type[Any], Callable[[Catalogue, Any], dict[str, Any]]]] = {
+    "/v1/messages/count_tokens": (CountBody, count_tokens),
 }
 
 
@@ -35,8 +47,12 @@ def application(model: Model, settings: ServerSettings, live: Live) -> Starlette
     answering = [
         Route(path, Endpoint(catalogue, settings, live, api), methods=["POST"]) for path, api in APIS.items()
     ]
+    answered = [
+        Route(path, Call(body, partial(answer, catalogue), settings.max_body_bytes).respond, methods=["POST"])
+        for path, (body, answer) in CALLS.items()
+    ]
     app = Starlette(
-        routes=[*answering, *status_routes(catalogue)],
+        routes=[*answering, *answered, *status_routes(catalogue)],
         exception_handlers={RequestError: request_error, HTTPException: http_error, Exception: unexpected},
     )
     # A path with a slash too many is a 404 in the envelope, not a redirect that drops the body.

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from tokenline.server.bodies import CompletionBody
-from tokenline.server.protocol import prompts_of
 from tokenline.server.choices import ChoicesReply, logprob_of
+from tokenline.server.protocol import prompts_of
 from tokenline.server.reply import Json
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ _SAMPLING = frozenset(Sampling.__struct_fields__)
 
 
 def request_from(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Request:
-    """The request of flat names, of Request and of Sampling. None says nothing: then the default stands, and where there
-    is none the engine's own."""
+    """The request of flat names, of Request and of Sampling. None says nothing: then the default stands, and where
+    there is none the engine's own."""
     said = {**defaults, **{name: value for name, value in given.items() if value is not None}}
     sampling = {name: said.pop(name) for name in _SAMPLING & said.keys()}
     return Request(sampling=Sampling(**sampling), **said)

@@ -114,7 +114,7 @@ _ANTHROPIC_KINDS = {
 
 
 def anthropic_envelope(error: RequestError) -> dict[str, Any]:
-    """`{"type": "error", "error": {type, message}}`; the message begins with the field, which has no place of its own."""
+    """`{"type": "error", "error": {type, message}}`; a field has no place of its own: the message begins with it."""
     status, message = status_of(error), str(error)
     kind = _ANTHROPIC_KINDS.get(status, "invalid_request_error")
     if error.param is not None and not message.startswith(error.param):

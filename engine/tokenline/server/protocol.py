@@ -18,7 +18,6 @@ MAX_CHOICES = 128
 SEEDS = 1 << 64
 
 
-
 def check_common(body: CommonBody) -> None:
     """What no field's type says."""
     n = body.choices
@@ -129,7 +128,9 @@ def _request(body: CommonBody, index: int, defaults: Mapping[str, Any], **fields
     )
     others = {name: getattr(body, name) for name in names}
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    return request_from({**sampling, **others, "stop": tuple(stop), "loop_detection": loop, **fields}, defaults)
+    return request_from(
+        {**sampling, **others, "stop": tuple(stop), "loop_detection": loop, **fields}, defaults
+    )
 
 
 def prompts_of(body: CompletionBody) -> list[dict[str, Any]]:
@@ -159,9 +160,7 @@ def _message(message: Message) -> dict[str, Any]:
     require(message.content is not None or bool(message.tool_calls), "messages",
             f"a {message.role} message has no content", "give it content")  # fmt: skip
     names = ("name", "reasoning_content", "tool_calls", "tool_call_id")
-    return turn(
-        message.role, text_of(message.content), **{name: getattr(message, name) for name in names}
-    )
+    return turn(message.role, text_of(message.content), **{name: getattr(message, name) for name in names})
 
 
 def _biases(given: dict[str, float] | None) -> dict[int, float] | None:

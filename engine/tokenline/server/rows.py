@@ -99,7 +99,9 @@ class Rows:
         watcher = asyncio.create_task(self._watch(receive))
         timer = None
         if timeout_s is not None:
-            late = TimedOut(f"the answer took longer than {timeout_s:g} s", "ask for less, or try again later")
+            late = TimedOut(
+                f"the answer took longer than {timeout_s:g} s", "ask for less, or try again later"
+            )
             timer = asyncio.get_running_loop().call_later(timeout_s, self.stop, late)
         try:
             yield

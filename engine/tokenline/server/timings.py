@@ -9,8 +9,8 @@ MS, SECOND = 1e6, 1e9
 
 
 def timings_of(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of one row, or summed over the rows of an answer: `cache_n` tokens of the prompts were found, `prompt_n` computed,
-    `predicted_n` drawn. The rates are there because clients of that server show them."""
+    """Of one row, or summed over the rows of an answer: `cache_n` tokens of the prompts were found, `prompt_n`
+    computed, `predicted_n` drawn. The rates are there because clients of that server show them."""
     found = sum(result["usage"]["cached_tokens"] for result in results)
     asked = sum(result["usage"]["prompt_tokens"] for result in results) - found
     drawn = sum(result["usage"]["completion_tokens"] for result in results)
