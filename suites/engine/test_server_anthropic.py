@@ -15,6 +15,10 @@ from tokenline.client import Model
 
 MESSAGES: list[Any] = [{"role": "user", "content": "日本 🎉?"}]
 ANTHROPIC_TOOLS: list[Any] = [
+    {"name": "weather", "description": "é <b>", "input_schema": WEATHER["function"]["parameters"]},
+    {"name": "stop", "input_schema": {"type": "object"}},
+]
+TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "weather", "description": "é <b>",
                                       "parameters": WEATHER["function"]["parameters"]}},
     {"type": "function", "function": {"name": "stop", "parameters": {"type": "object"}}},
