@@ -23,6 +23,9 @@ from tokenline.server.messages.count import count_tokens
 from tokenline.server.messages.reply import MessageReply
 from tokenline.server.messages.requests import messages_requests, messages_spelled
 from tokenline.server.protocol import chat_requests, completion_requests, spelled
+from tokenline.server.responses.bodies import ResponsesBody
+from tokenline.server.responses.reply import ResponseReply
+from tokenline.server.responses.requests import responses_requests, responses_spelled
 from tokenline.server.settings import ServerSettings
 from tokenline.server.status import status_routes
 
@@ -34,6 +37,7 @@ APIS = {
     "/v1/completions": Api(CompletionBody, completion_requests, CompletionReply, spelled),
     "/v1/chat/completions": Api(ChatBody, chat_requests, ChatReply, spelled),
     "/v1/messages": Api(MessagesBody, messages_requests, MessageReply, messages_spelled),
+    "/v1/responses": Api(ResponsesBody, responses_requests, ResponseReply, responses_spelled),
 }
 # What is answered at once, by its path: the body, and the function of the catalogue and the body.
 CALLS: dict[str, tuple[type[Any], Callable[[Catalogue, Any], dict[str, Any]]]] = {

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from tokenline.errors import RequestError
+from tokenline.request import Request
 from tokenline.server.bodies import CommonBody
 from tokenline.server.errors import openai_envelope
 from tokenline.server.reply import COMMENT, Json
@@ -31,6 +32,7 @@ class ChoicesReply(ABC):
     model: Model
     name: str
     body: CommonBody
+    requests: Sequence[Request]
     created: int = field(default_factory=lambda: int(time.time()))
     id: str = field(init=False)
 

@@ -86,11 +86,12 @@ class Endpoint:
             with self.live.holding(rows):
                 async with rows.watched(receive, self.settings.request_timeout_s):
                     try:
-                        requests = self.api.requests(body, defaults)
-                        await rows.submit([msgspec.structs.replace(each, **shared) for each in requests])
+                        made = self.api.requests(body, defaults)
+                        requests = [msgspec.structs.replace(each, **shared) for each in made]
+                        await rows.submit(requests)
                     except RequestError as error:
                         raise self.api.spelled(error, body) from None
-                    reply = self.api.reply(model=model, name=name, body=body)
+                    reply = self.api.reply(model=model, name=name, body=body, requests=requests)
                     if body.stream:
                         await send_events(send, reply, rows, self.settings.sse_ping_s)
                     else:

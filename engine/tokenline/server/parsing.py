@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,11 +19,23 @@ def parse(data: bytes, kind: type[Body]) -> Body:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        found = _PATH.fullmatch(str(error))
-        what, path = (found["what"], found["path"]) if found else (str(error), None)
-        if named := _NAMED.fullmatch(what):
-            path = f"{path}.{named['name']}" if path else named["name"]
-        name = path or "the body"
-        raise RequestError(f"{name}: {what}", "see the API's documentation", param=path) from None
+        raise _refused(error, "") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(f"the body is not valid JSON ({error})", "send a JSON object") from None
+
+
+def typed(value: Any, kind: Any, path: str) -> Any:
+    """A part of a body as its struct, or RequestError that names the field below `path`."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _refused(error, path) from None
+
+
+def _refused(error: msgspec.ValidationError, root: str) -> RequestError:
+    found = _PATH.fullmatch(str(error))
+    what, path = (found["what"], found["path"] or "") if found else (str(error), "")
+    path = f"{root}.{path}".strip(".") if not path.startswith("[") else root + path
+    if named := _NAMED.fullmatch(what):
+        path = f"{path}.{named['name']}" if path else named["name"]
+    return RequestError(f"{path or 'the body'}: {what}", "see the API's documentation", param=path or None)

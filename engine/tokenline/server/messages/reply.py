@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from tokenline.errors import RequestError
+from tokenline.request import Request
 from tokenline.server.blocks import Block, Blocks, Step
 from tokenline.server.errors import anthropic_envelope
 from tokenline.server.messages.bodies import MessagesBody
@@ -34,6 +35,7 @@ class MessageReply:
     model: Model
     name: str
     body: MessagesBody
+    requests: Sequence[Request]
     id: str = field(default_factory=lambda: f"msg_{secrets.token_hex(12)}")
     _blocks: Blocks = field(default_factory=Blocks)
 
