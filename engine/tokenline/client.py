@@ -160,7 +160,7 @@ class Model:
         # What its authors would have a request that leaves these fields open say; the server applies it where asked.
         self.generation_defaults = generation_defaults(checkpoint.generation_config)
         self.weight_bytes = network.weight_bytes
-        self._vocabulary_size = network.vocabulary_size
+        self.vocabulary_size = network.vocabulary_size
         pipelined = os.environ.get("TOKENLINE_SYNC", "") not in ("1", "true")
         self.manifest = manifest_of(checkpoint, self._ops, pipelined)
         self.manifest["weight_bytes"] = network.weight_bytes
@@ -209,7 +209,7 @@ class Model:
 
     def prompt(self, request: Request) -> ChatPrompt:
         """What `submit` would have the row start with."""
-        validate(request, self._vocabulary_size)
+        validate(request, self.vocabulary_size)
         self._require_adapter(request.adapter)
         return self._prompts.of(request)
 
@@ -256,7 +256,7 @@ class Model:
                 f"give 1 to {self.context_length}",
                 param="token_ids",
             )
-        validate(Request(prompt_token_ids=tuple(tokens)), self._vocabulary_size)
+        validate(Request(prompt_token_ids=tuple(tokens)), self.vocabulary_size)
         return tokens
 
     def reset_cache(self) -> None:

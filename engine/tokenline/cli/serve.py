@@ -9,11 +9,13 @@ import typer
 
 from tokenline.cli.options import ENGINE, ModelOptions, takes_options
 from tokenline.cli.output import Interrupted, say
+from tokenline.cli.serve_options import ServeOptions
 
 
 @takes_options
 def serve(
     model: ModelOptions,
+    clients: ServeOptions,
     host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8080,
     parallel: Annotated[
@@ -23,8 +25,8 @@ def serve(
     """Serve over HTTP; Ctrl-C or SIGTERM lets running answers finish, a second one does not."""
     # Here: `tokenline --help` needs no server.
     from tokenline.server.listen import bind, serve_until_stopped
-    from tokenline.server.settings import ServerSettings
 
+    settings = clients.settings(frozenset({model.model}))
     listener = bind(host, port)  # first: a port in use should be known before the seconds that loading takes
     with listener:
         say(f"loading {model.model}")
@@ -35,7 +37,7 @@ def serve(
             stopped_by = serve_until_stopped(
                 loaded,
                 listener,
-                ServerSettings(aliases=frozenset({model.model})),
+                settings,
                 ready=lambda url: say(f"listening on {url} ({name})"),
             )
         finally:

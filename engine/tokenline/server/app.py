@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 
 from tokenline.errors import RequestError
@@ -18,6 +20,7 @@ from tokenline.server.chat import ChatReply
 from tokenline.server.completions import CompletionReply
 from tokenline.server.endpoint import Api, Endpoint, Live
 from tokenline.server.errors import http_error, request_error, unexpected
+from tokenline.server.keys import KeyGuard
 from tokenline.server.messages.bodies import CountBody, MessagesBody
 from tokenline.server.messages.count import count_tokens
 from tokenline.server.messages.reply import MessageReply
@@ -28,6 +31,13 @@ from tokenline.server.responses.reply import ResponseReply
 from tokenline.server.responses.requests import responses_requests, responses_spelled
 from tokenline.server.settings import ServerSettings
 from tokenline.server.status import status_routes
+from tokenline.server.text import (
+    DetokenizeBody,
+    TokenizeBody,
+    apply_template,
+    detokenize,
+    tokenize,
+)
 
 if TYPE_CHECKING:
     from tokenline.client import Model
@@ -42,7 +52,28 @@ APIS = {
 # What is answered at once, by its path: the body, and the function of the catalogue and the body.
 CALLS: dict[str, tuple[type[Any], Callable[[Catalogue, Any], dict[str, Any]]]] = {
     "/v1/messages/count_tokens": (CountBody, count_tokens),
+    "/tokenize": (TokenizeBody, tokenize),
+    "/detokenize": (DetokenizeBody, detokenize),
+    "/apply-template": (ChatBody, apply_template),
 }
+
+
+def _middleware(settings: ServerSettings) -> list[Middleware]:
+    """Outside first: a browser asks whether it may ask before it sends a key."""
+    guards = []
+    if settings.cors_origins:
+        guards.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=settings.cors_origins,
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                expose_headers=["Retry-After"],
+            )
+        )
+    if settings.api_keys:
+        guards.append(Middleware(KeyGuard, keys=settings.api_keys))
+    return guards
 
 
 def application(model: Model, settings: ServerSettings, live: Live) -> Starlette:
@@ -56,7 +87,8 @@ def application(model: Model, settings: ServerSettings, live: Live) -> Starlette
         for path, (body, answer) in CALLS.items()
     ]
     app = Starlette(
-        routes=[*answering, *answered, *status_routes(catalogue)],
+        routes=[*answering, *answered, *status_routes(catalogue, settings)],
+        middleware=_middleware(settings),
         exception_handlers={RequestError: request_error, HTTPException: http_error, Exception: unexpected},
     )
     # A path with a slash too many is a 404 in the envelope, not a redirect that drops the body.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -89,11 +90,20 @@ def _turns(body: ResponsesBody) -> list[dict[str, Any]]:
     return conversation.turns
 
 
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text or "{}"), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _add(conversation: Conversation, item: Item, path: str) -> None:
     match item:
         case MessageItem():
             conversation.say(item.role, text_of(item.content))
         case CallItem():
+            require(_is_object(item.arguments), f"{path}.arguments", "the arguments of a call are no JSON object",
+                    "send the call as it was answered")  # fmt: skip
             conversation.call(item.call_id, item.name, item.arguments)
         case CallOutputItem():
             conversation.answer(item.call_id, text_of(item.output), f"{path}.call_id")
