@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenline.errors import (
     BackendError,
+    CacheFileError,
     CheckpointError,
     OverBudget,
     QueueFull,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendError",
+    "CacheFileError",
     "CheckpointError",
     "OverBudget",
     "QueueFull",

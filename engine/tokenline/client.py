@@ -6,26 +6,29 @@ import atexit
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from tokenline.checkpoint.generation_config import generation_defaults
 from tokenline.checkpoint.open import open_checkpoint
+from tokenline.checkpoint.open_adapters import open_adapters
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import BreakerTable, RowParameters
 from tokenline.decode.structure import StructureTable
 from tokenline.engine import Engine
-from tokenline.errors import BackendError, CheckpointError, RequestError
+from tokenline.errors import BackendError, CacheFileError, CheckpointError, RequestError
 from tokenline.generation import Generation
 from tokenline.models import FAMILIES
 from tokenline.models.text_part import text_config
+from tokenline.namespace import namespace_of
 from tokenline.ops import Precision, open_ops
 from tokenline.prompt import Prompts
 from tokenline.prompt_cache import PromptCache
-from tokenline.request import LoopDetection, Request, Sampling, validate
+from tokenline.prompt_cache_file import PromptCacheFile
+from tokenline.request import Request, request_of, validate
 from tokenline.result import manifest_of, result_of
 from tokenline.row import Event, Row
 from tokenline.scheduler import MAX_QUEUE, Scheduler
@@ -33,37 +36,8 @@ from tokenline.text.chat_template import ChatPrompt
 from tokenline.worker import Worker
 
 DEFAULT_CACHE_BYTES = 1 << 30
-# What of the manifest a cached state depends on.
-NAMESPACE = ("weights_hash", "template_hash", "weight_bits", "weight_group", "kv_bits")
 # A row that is given no bound ends at the context's end, and says so.
 UNBOUNDED = 1 << 62
-
-_SAMPLING_FIELDS = frozenset(Sampling.__struct_fields__)
-_REQUEST_FIELDS = frozenset(Request.__struct_fields__) - {"sampling"}
-
-
-def request_of(prompt: str | Sequence[int] | None = None, **params: Any) -> Request:
-    """A request from flat names: the fields of Request and of Sampling. RequestError for an unknown name."""
-    unknown = sorted(set(params) - _SAMPLING_FIELDS - _REQUEST_FIELDS)
-    if unknown:
-        raise RequestError(f"there is no parameter {unknown[0]!r}", "check its spelling", param=unknown[0])
-    sampling = {name: params.pop(name) for name in sorted(_SAMPLING_FIELDS & set(params))}
-    if isinstance(prompt, str):
-        params["prompt"] = prompt
-    elif prompt is not None:
-        params["prompt_token_ids"] = [int(token) for token in prompt]
-    if isinstance(params.get("stop"), str):
-        params["stop"] = [params["stop"]]
-    if params.get("loop_detection") is True:
-        params["loop_detection"] = LoopDetection()
-    try:
-        return msgspec.convert({**params, "sampling": sampling}, Request, from_attributes=True)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$.")
-        name = path.rstrip("`").removeprefix("sampling.")
-        raise RequestError(
-            f"{name or 'a parameter'}: {message}", "check its type", param=name or None
-        ) from error
 
 
 class Model:
@@ -86,6 +60,8 @@ class Model:
         kv_bits: int | None = None,
         weight_bits: int | None = None,
         weight_group: int = 64,
+        adapters: Mapping[str, str | Path] | None = None,
+        prompt_cache_file: str | Path | None = None,
     ) -> None:
         if parallel < 1:
             raise BackendError(f"{parallel} rows at once cannot run", "use 1 or more")
@@ -93,6 +69,8 @@ class Model:
             raise BackendError(f"a queue of {max_queue} requests lets none in", "use 1 or more")
         if cache_bytes < 0:
             raise BackendError(f"a prompt cache of {cache_bytes} bytes is impossible", "use 0 (off) or more")
+        if prompt_cache_file is not None and cache_bytes == 0:
+            raise BackendError("a prompt cache of 0 bytes has nothing to keep in a file", "give it bytes")
         precision = Precision(weight_bits=weight_bits, weight_group=weight_group, kv_bits=kv_bits)
         self._ids = itertools.count(1)
         self._worker = Worker("tokenline")
@@ -108,6 +86,8 @@ class Model:
                     max_queue,
                     context_length,
                     cache_bytes,
+                    adapters or {},
+                    prompt_cache_file,
                 )
             ).result()
         except BaseException:
@@ -127,8 +107,12 @@ class Model:
         max_queue: int,
         context_length: int | None,
         cache_bytes: int,
+        directories: Mapping[str, str | Path],
+        prompt_cache_file: str | Path | None,
     ) -> None:
         checkpoint = open_checkpoint(model, FAMILIES)
+        adapters = open_adapters(directories, text_config(checkpoint.config).get("num_hidden_layers", 0))
+        checkpoint.tensors.adapters = adapters
         self._ops = open_ops(backend, dtype, threads, precision)
         limit = text_config(checkpoint.config).get("max_position_embeddings")
         if context_length is not None and not 1 < context_length <= (limit or context_length):
@@ -146,9 +130,11 @@ class Model:
                 f"such as {unused[0]}",
                 "its config.json names the wrong family",
             )
+        adapters.require_all_taken()
         network.new_caches()  # refuses what it cannot hold now and not at the first request
         self.name = checkpoint.name
-        self.adapters: tuple[str, ...] = ()
+        self._adapter_hashes = adapters.hashes
+        self.adapters = tuple(adapters.hashes)
         self.tokenizer = checkpoint.text.tokenizer
         self.chat_template = checkpoint.text.template
         self._breakers = BreakerTable(self.tokenizer)
@@ -165,9 +151,15 @@ class Model:
         self.manifest = manifest_of(checkpoint, self._ops, pipelined)
         self.manifest["weight_bytes"] = network.weight_bytes
         self._prompt_cache = PromptCache(cache_bytes)
-        namespace = ":".join(str(self.manifest[part]) for part in NAMESPACE)
-        self._engine = Engine(self._ops, network, self._prompt_cache, namespace, pipelined=pipelined)
+        namespace = namespace_of(self.manifest, self.context_length)
+        self._engine = Engine(
+            self._ops, network, self._prompt_cache, namespace, pipelined=pipelined, adapters=adapters
+        )
         self._scheduler = Scheduler(self._engine, parallel, max_queue=max_queue)
+        self._cache_file = None
+        if prompt_cache_file is not None:
+            self._cache_file = PromptCacheFile(Path(prompt_cache_file), self._ops, network.new_caches)
+            self._cache_file.recall(self._prompt_cache, self._engine.namespaces.values())
 
     def _tick(self) -> bool:
         self._scheduler.tick()
@@ -214,7 +206,7 @@ class Model:
         return self._prompts.of(request)
 
     def _finished(self, row: Row) -> dict[str, Any]:
-        result = result_of(row, self.manifest)
+        result = result_of(row, self.manifest, self._adapter_hashes.get(row.lane))
         self._scheduler.tally.note(result)
         return result
 
@@ -234,21 +226,22 @@ class Model:
         finally:
             generation.cancel()
 
-    def logits(self, token_ids: Sequence[int]) -> np.ndarray:
+    def logits(self, token_ids: Sequence[int], *, adapter: str | None = None) -> np.ndarray:
         """Teacher-forced, one forward: float32 [tokens, vocabulary]."""
-        tokens = self._forwardable(token_ids)
-        return self._worker.call(lambda: self._engine.logits(tokens)).result()
+        tokens = self._forwardable(token_ids, adapter)
+        return self._worker.call(lambda: self._engine.logits(tokens, adapter or "")).result()
 
-    def taps(self, token_ids: Sequence[int]) -> dict[str, np.ndarray]:
+    def taps(self, token_ids: Sequence[int], *, adapter: str | None = None) -> dict[str, np.ndarray]:
         """The forward of `logits`, every block's array by name, in the order of the network: float32 [tokens, width].
 
         Names: `embedding`; `layers.N.` with `attention_norm`, `attention`, `mlp_norm`, `mlp`; `norm`; `head`, which is
         what `logits` returns. `attention` and `mlp` are the residual stream after that block.
         """
-        tokens = self._forwardable(token_ids)
-        return self._worker.call(lambda: self._engine.taps(tokens)).result()
+        tokens = self._forwardable(token_ids, adapter)
+        return self._worker.call(lambda: self._engine.taps(tokens, adapter or "")).result()
 
-    def _forwardable(self, token_ids: Sequence[int]) -> list[int]:
+    def _forwardable(self, token_ids: Sequence[int], adapter: str | None) -> list[int]:
+        self._require_adapter(adapter)
         tokens = [int(token) for token in token_ids]
         if not 0 < len(tokens) <= self.context_length:
             raise RequestError(
@@ -262,6 +255,14 @@ class Model:
     def reset_cache(self) -> None:
         """Drop every state of the prompt cache."""
         self._worker.call(self._prompt_cache.clear).result()
+
+    def save_cache(self) -> None:
+        """Write the prompt cache to its file, where the next model finds it; closing does it too. CacheFileError where
+        that fails or there is no file."""
+        file = self._cache_file
+        if file is None:
+            raise CacheFileError("there is no file to save to", "load the model with prompt_cache_file=PATH")
+        self._worker.call(lambda: file.save(self._prompt_cache)).result()
 
     def cache_stats(self) -> dict[str, int]:
         cache = self._prompt_cache
@@ -292,6 +293,8 @@ class Model:
         self._worker.close(self._unload)
 
     def _unload(self) -> None:
+        if self._cache_file is not None:
+            self._cache_file.keep(self._prompt_cache)
         self._scheduler.close()
         del self._engine
 
@@ -312,8 +315,9 @@ def load(model: str, **options: Any) -> Model:
     """Open MODEL (a Hugging Face directory, a .gguf file or an alias) and return it ready to generate.
 
     Options: backend ("auto", "torch", "mlx"), dtype ("auto", "float32", "bfloat16", "float16", "quantized"), threads,
-    parallel (rows at once), max_queue (requests that may wait), context_length (tokens), cache_bytes (prompt cache),
-    kv_bits (4 or 8: attention caches), weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128).
-    CheckpointError or BackendError, with the mend, where that fails.
+    parallel (rows at once), max_queue (requests that may wait), context_length (tokens), cache_bytes (prompt cache), kv_bits (4 or 8: attention caches),
+    weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128), adapters (name to the directory of
+    a LoRA or DoRA as PEFT or mlx-lm saves it; requests name one), prompt_cache_file (kept between processes: read now,
+    written by `close` and `save_cache`). CheckpointError or BackendError, with the mend, where that fails.
     """
     return Model(model, **options)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tokenline.cache import LayerCache
+from tokenline.checkpoint.adapters import Adapters
 from tokenline.decode.finish import FinishCause
 from tokenline.decode.prefill_plan import Piece
 from tokenline.decode.sampling import Drawn, RowDraw, sample, told_of
@@ -29,10 +30,21 @@ PROMPT_HEAD_ROWS = 64
 
 class Engine:
     def __init__(
-        self, ops: Ops, model: Model, prompt_cache: PromptCache, namespace: str, *, pipelined: bool = True
+        self,
+        ops: Ops,
+        model: Model,
+        prompt_cache: PromptCache,
+        namespace: str,
+        *,
+        pipelined: bool = True,
+        adapters: Adapters | None = None,
     ) -> None:
         self._ops, self._model, self._prompt_cache = ops, model, prompt_cache
-        self._namespace = namespace
+        self._adapters = adapters or Adapters()
+        # By lane: an adapter's states are nobody else's, under whatever name it goes.
+        self.namespaces = {"": namespace} | {
+            name: f"{namespace}:{content}" for name, content in self._adapters.hashes.items()
+        }
         self.pipelined = pipelined
         self._rows: list[Row] = []
         self._caches: list[LayerCache] = []
@@ -54,7 +66,7 @@ class Engine:
         copied = self._ops.counters.bytes_copied
         count = 0
         if row.request.cache_prompt:
-            row.trail = Trail.of(self._namespace, row.prompt, row.plan)
+            row.trail = Trail.of(self.namespaces[row.lane], row.prompt, row.plan)
         # Logprobs of the prompt need every hidden state of it, and a stored state holds none: such a row runs cold.
         if row.request.cache_prompt and row.request.prompt_logprobs is None:
             count, row.caches = self._prompt_cache.adopt(row.trail)
@@ -69,7 +81,8 @@ class Engine:
         copied = self._ops.counters.bytes_copied
         piece = row.pieces.pop(0)
         ids = self._ops.array(np.asarray([row.prompt[piece.start : piece.stop]]))
-        hidden = self._model.hidden(ids, row.caches)
+        with self._adapters.using(row.lane):
+            hidden = self._model.hidden(ids, row.caches)
         row.counters.prefill_pieces.append((piece.start, piece.stop))
         row.counters.prefill_forwards += 1
         if row.pieces and row.request.cache_prompt:
@@ -144,7 +157,9 @@ class Engine:
             self._pending = ahead if len(keep) == len(rows) else ahead.rows(self._ops, keep)
 
     def _forward(self, tokens: Array, rows: Sequence[Row]) -> Array:
-        logits = self._head(self._model.hidden(tokens[:, None], self._caches)[:, -1], rows)
+        with self._adapters.using(rows[0].lane):
+            hidden = self._model.hidden(tokens[:, None], self._caches)
+        logits = self._head(hidden[:, -1], rows)
         self._ops.submit(logits)
         for row in rows:
             row.counters.decode_forwards += 1
@@ -154,7 +169,8 @@ class Engine:
         """Logits of hidden states that belong to these rows alike; what is counted is what the head was given."""
         for row in rows:
             row.counters.head_positions += math.prod(hidden.shape[:-1]) // len(rows)
-        return self._model.logits(hidden)
+        with self._adapters.using(rows[0].lane):
+            return self._model.logits(hidden)
 
     def _draw(self, logits: Array, rows: Sequence[Row], unread: int) -> Drawn:
         """Draw for rows of whose tokens `unread` are drawn and not yet in their text."""
@@ -209,17 +225,19 @@ class Engine:
             self._caches, self._pending = [], None
         self._rows = [self._rows[i] for i in keep]
 
-    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+    def logits(self, tokens: Sequence[int], adapter: str = "") -> np.ndarray:
         """Teacher-forced, one forward: float32 [tokens, V]."""
         ids = self._ops.array(np.asarray([list(tokens)]))
-        logits = self._model.logits(self._model.hidden(ids, self._model.new_caches()))
+        with self._adapters.using(adapter):
+            logits = self._model.logits(self._model.hidden(ids, self._model.new_caches()))
         return self._ops.read([self._ops.to_float32(logits)])[0][0]
 
-    def taps(self, tokens: Sequence[int]) -> dict[str, np.ndarray]:
+    def taps(self, tokens: Sequence[int], adapter: str = "") -> dict[str, np.ndarray]:
         """One forward of the tokens, every block's array by name, in order: float32 [tokens, width]; the head last."""
         ids = self._ops.array(np.asarray([list(tokens)]))
-        named = list(self._model.blocks(ids, self._model.new_caches()))
-        named.append(("head", self._model.logits(named[-1][1])))
+        with self._adapters.using(adapter):
+            named = list(self._model.blocks(ids, self._model.new_caches()))
+            named.append(("head", self._model.logits(named[-1][1])))
         read = self._ops.read([self._ops.to_float32(array) for _, array in named])
         return {name: array[0] for (name, _), array in zip(named, read, strict=True)}
 

@@ -40,5 +40,9 @@ class QueueFull(TokenlineError):
         self.retry_after_s = retry_after_s
 
 
+class CacheFileError(TokenlineError):
+    """A prompt cache's file that cannot be used, or cannot be written: the model runs without."""
+
+
 class RowError(TokenlineError):
     """A failure inside the engine that ended one row; the other rows go on."""

@@ -20,6 +20,7 @@ class Trail:
     """Where a prompt's states are found: the pieces of its cold plan that may be stored, each with its key, a digest of
     its tokens and of the key before it. Made once for a row: a long prompt is read once."""
 
+    namespace: str = ""
     pieces: tuple[Piece, ...] = ()
     keys: tuple[bytes, ...] = ()
 
@@ -34,16 +35,20 @@ class Trail:
                 before + tokens[piece.start : piece.stop].tobytes(), digest_size=32
             ).digest()
             keys.append(before)
-        return cls(pieces, tuple(keys))
+        return cls(namespace, pieces, tuple(keys))
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
     """What one piece left in every layer: the state of its tokens, or the whole state up to its end where a kind of
     layer has no other."""
 
+    namespace: str
     segments: list[LayerCache]
-    nbytes: int
+
+    @property
+    def nbytes(self) -> int:
+        return sum(segment.nbytes for segment in self.segments)
 
 
 class PromptCache:
@@ -59,8 +64,9 @@ class PromptCache:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         # The least recently used first. A piece is always younger than those that follow it.
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
         self.nbytes = 0
+        self.changed = False  # since `take_over`
         self.hits = 0
         self.misses = 0
 
@@ -96,13 +102,24 @@ class PromptCache:
         if key in self._entries or not all(each in self._entries for each in before[-1:]):
             self._touch([each for each in (*before, key) if each in self._entries])
             return 0
-        segments = [cache.segment(piece.start) for cache in caches]
-        entry = _Entry(segments, sum(segment.nbytes for segment in segments))
+        entry = Entry(trail.namespace, [cache.segment(piece.start) for cache in caches])
         self._entries[key] = entry
         self.nbytes += entry.nbytes
+        self.changed = True
         self._touch([*before, key])
         self.make_room(live_bytes)
         return entry.nbytes if key in self._entries else 0
+
+    def entries(self) -> Sequence[tuple[bytes, Entry]]:
+        """By key, the least recently used first."""
+        return tuple(self._entries.items())
+
+    def take_over(self, entries: Sequence[tuple[bytes, Entry]]) -> None:
+        """Keep these, in that order, and nothing else."""
+        self._entries = OrderedDict(entries)
+        self.nbytes = sum(entry.nbytes for entry in self._entries.values())
+        self.make_room(0)
+        self.changed = False
 
     def _touch(self, keys: Sequence[bytes]) -> None:
         for key in reversed(keys):
@@ -115,5 +132,6 @@ class PromptCache:
             self.nbytes -= dropped.nbytes
 
     def clear(self) -> None:
+        self.changed = self.changed or bool(self._entries)
         self._entries.clear()
         self.nbytes = 0

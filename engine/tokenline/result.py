@@ -85,7 +85,7 @@ def manifest_of(checkpoint: Checkpoint, ops: Ops, pipelined: bool) -> dict[str, 
     }
 
 
-def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def result_of(row: Row, manifest: Mapping[str, Any], adapter_hash: str | None) -> dict[str, Any]:
     """The result object; `manifest` is the model's, to which the request's resolved settings are added."""
     cause = row.cause or FinishCause.ERROR
     counters, message = row.counters, row.message
@@ -107,6 +107,8 @@ def result_of(row: Row, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "timings": _timings(row),
         "manifest": {
             **manifest,
+            "adapter": row.request.adapter,
+            "adapter_hash": adapter_hash,
             "sampling": _sampling(row),
             "logprobs_mode": row.request.logprobs_mode,
             "max_tokens": row.request.max_tokens,

@@ -36,13 +36,13 @@ class Transformers:
         said = json.loads((checkpoint / "config.json").read_text(encoding="utf-8")) | changes
         family = said.pop("model_type")
         config = transformers.AutoConfig.for_model(TRANSFORMERS_LACKS.get(family, family), **said)
-        self._model = transformers.AutoModelForCausalLM.from_pretrained(
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(
             checkpoint, config=config, dtype=torch.float32, attn_implementation="eager"
         ).eval()
 
     def logits(self, tokens: list[int]) -> np.ndarray:
         with torch.inference_mode():
-            return self._model(torch.tensor([tokens]), use_cache=False).logits[0].float().numpy()
+            return self.model(torch.tensor([tokens]), use_cache=False).logits[0].float().numpy()
 
 
 class MlxLm:

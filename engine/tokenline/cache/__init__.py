@@ -5,10 +5,12 @@ from tokenline.cache.dense import DenseCache
 from tokenline.cache.latent import LatentCache
 from tokenline.cache.pair import PairCache
 from tokenline.cache.recurrent import RecurrentCache
+from tokenline.cache.state import CacheState
 from tokenline.cache.window import WindowCache
 
 __all__ = [
     "AttentionCache",
+    "CacheState",
     "DenseCache",
     "LatentCache",
     "LayerCache",

@@ -7,6 +7,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
+from tokenline.cache.state import CacheState
 from tokenline.ops.base import Array
 
 
@@ -40,6 +41,14 @@ class LayerCache(Protocol):
 
     def after(self, earlier: Sequence[Self]) -> Self:
         """The state, a copy, of which this is the last segment and those are all before it, in order."""
+        ...
+
+    def state(self) -> CacheState:
+        """Of a lone row: what it holds, its own arrays and no copies."""
+        ...
+
+    def restored(self, state: CacheState) -> Self:
+        """The cache of the same layer that had this state; ValueError for a state that no such cache has."""
         ...
 
     def trim(self, count: int) -> bool: ...

@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 
 from tokenline.cache.quantized import QuantizedStorage
+from tokenline.cache.state import CacheState
 from tokenline.ops.base import Array, Ops
 
 # Buffers grow in steps of this many tokens. Their layout is a function of the length alone, so that a batch that was
@@ -196,6 +197,17 @@ class DenseCache:
         held = zip(*(part._buffers for part in parts), strict=True)
         made._buffers = [self._ops.concat(buffers, 2) for buffers in held]
         self._ops.counters.bytes_copied += made.nbytes
+        return made
+
+    def state(self) -> CacheState:
+        return CacheState((self.length, self._base, self._kept), tuple(self._buffers))
+
+    def restored(self, state: CacheState) -> Self:
+        made = self._made()
+        made.length, made._base, made._kept = state.counts
+        if len(state.arrays) != len(self._sizes) * (1 if self._storage is None else 3):
+            raise ValueError(f"{len(state.arrays)} buffers are not those of this layer")
+        made._buffers = list(state.arrays)
         return made
 
     def trim(self, count: int) -> bool:

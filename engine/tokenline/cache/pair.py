@@ -7,6 +7,7 @@ from typing import Self
 
 from tokenline.cache.base import AttentionCache
 from tokenline.cache.recurrent import RecurrentCache
+from tokenline.cache.state import CacheState
 
 
 class PairCache:
@@ -46,6 +47,13 @@ class PairCache:
             self.attention.after([each.attention for each in earlier]),
             self.recurrent.after([each.recurrent for each in earlier]),
         )
+
+    def state(self) -> CacheState:
+        return self.attention.state().joined(self.recurrent.state())
+
+    def restored(self, state: CacheState) -> Self:
+        attention, recurrent = state.parted()
+        return type(self)(self.attention.restored(attention), self.recurrent.restored(recurrent))
 
     def trim(self, count: int) -> bool:
         return self.recurrent.can_rewind(count) and self.attention.trim(count) and self.recurrent.trim(count)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Self
 
+from tokenline.cache.state import CacheState
 from tokenline.ops.base import Array, Ops
 
 # Steps that can be undone exactly: the states before them are kept, and counted in `nbytes`.
@@ -74,6 +75,15 @@ class RecurrentCache:
 
     def after(self, earlier: Sequence[Self]) -> Self:
         return self.copy()
+
+    def state(self) -> CacheState:
+        return CacheState((self.length,), self.arrays or ())
+
+    def restored(self, state: CacheState) -> Self:
+        made = type(self)(self._ops, self._before.maxlen or 0)
+        [made.length] = state.counts
+        made.arrays = state.arrays or None
+        return made
 
     def trim(self, count: int) -> bool:
         return self.rewind(count)

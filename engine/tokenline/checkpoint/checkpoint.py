@@ -6,15 +6,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tokenline.checkpoint.adapters import Adapters
+from tokenline.checkpoint.low_rank import LowRank
 from tokenline.checkpoint.parts import TextParts
 from tokenline.errors import CheckpointError
 from tokenline.ops.arrays import HostArray
 
 
 class Tensors:
-    """Matrices by their Hugging Face names, read when asked for; what nobody asked for is told by `unused`."""
+    """Matrices by their Hugging Face names, read when asked for; what nobody asked for is told by `unused`.
+
+    `adapters` are what may be added to them.
+    """
 
     def __init__(self, names: Iterable[str], read: Callable[[str], HostArray]) -> None:
+        self.adapters = Adapters()
         self._names = frozenset(names)
         self._read = read
         self._taken: set[str] = set()
@@ -37,6 +43,10 @@ class Tensors:
         self._taken.add(name)
         return array
 
+    def adapted(self, name: str, shape: tuple[int, int]) -> dict[str, LowRank]:
+        """What each adapter adds to the projection of this name; CheckpointError where it is for another shape."""
+        return self.adapters.take(self._prefix + name, shape)
+
     def leave(self, name: str) -> None:
         """Say that the matrix is known and not needed (a tied head that is stored all the same)."""
         self._taken.add(self._prefix + name)
@@ -44,7 +54,7 @@ class Tensors:
     def below(self, prefix: str) -> Tensors:
         """The matrices whose names begin so, by the rest of their names; the others are known and not needed."""
         made = Tensors(self._names, self._read)
-        made._prefix, made._taken = self._prefix + prefix, self._taken
+        made._prefix, made._taken, made.adapters = self._prefix + prefix, self._taken, self.adapters
         made._taken.update(name for name in self._names if not name.startswith(made._prefix))
         return made
 

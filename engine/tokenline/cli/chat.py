@@ -9,7 +9,8 @@ import typer
 
 from tokenline.cli.answer_options import ConstraintOptions
 from tokenline.cli.generate import raise_if_failed, stream_answer
-from tokenline.cli.options import ModelOptions, SamplingOptions, takes_options
+from tokenline.cli.model_options import ModelOptions
+from tokenline.cli.options import SamplingOptions, takes_options
 from tokenline.cli.output import Interrupted, say, write
 from tokenline.errors import RequestError
 
@@ -29,7 +30,7 @@ def chat(
     interactive = sys.stdin.isatty()
     beginning: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
     messages = list(beginning)
-    asked = constraint.fields()  # before the seconds that loading takes
+    asked = {**constraint.fields(), "adapter": model.one_adapter}  # before the seconds that loading takes
     loaded = model.load()
     try:
         if interactive:

@@ -14,7 +14,8 @@ import typer
 
 from tokenline.cli.answer_options import ConstraintOptions, ToolOptions
 from tokenline.cli.input import reading
-from tokenline.cli.options import ModelOptions, SamplingOptions, parsed_ids, takes_options
+from tokenline.cli.model_options import ModelOptions
+from tokenline.cli.options import SamplingOptions, parsed_ids, takes_options
 from tokenline.cli.output import Interrupted, say, write, write_json
 from tokenline.errors import RequestError, RowError
 from tokenline.request import Request, validate
@@ -48,7 +49,8 @@ def generate(
         given: dict[str, Any] = {"prompt_token_ids": parsed_ids("--token-ids", token_ids, "prompt")}
     else:
         given = {"prompt": _text(prompt, prompt_file)}
-    _answer(model, sampling.request(**given, **constraint.fields()), as_json=json, repeat=repeat)
+    given |= {**constraint.fields(), "adapter": model.one_adapter}
+    _answer(model, sampling.request(**given), as_json=json, repeat=repeat)
 
 
 @takes_options
@@ -67,7 +69,8 @@ def run(
     _only_one({"--prompt": prompt, "--prompt-file": prompt_file})
     messages = [] if system is None else [{"role": "system", "content": system}]
     messages.append({"role": "user", "content": _text(prompt, prompt_file)})
-    request = sampling.request(messages=tuple(messages), **constraint.fields(), **tools.fields())
+    asked = {**constraint.fields(), **tools.fields(), "adapter": model.one_adapter}
+    request = sampling.request(messages=tuple(messages), **asked)
     _answer(model, request, as_json=json, repeat=repeat)
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the requests and models that they describe."""
+"""Options that several commands share, and the requests that they describe."""
 
 from __future__ import annotations
 
@@ -8,32 +8,15 @@ import typing
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from tokenline.errors import RequestError
 from tokenline.request import PRESETS, STAGES, LoopDetection, Request, Sampling
 
-if TYPE_CHECKING:
-    from tokenline.client import Model
-
 SAMPLING, ENGINE = "Sampling", "Engine"
 _DEFAULT = Sampling()
-
-
-class Backend(StrEnum):
-    auto = "auto"
-    torch = "torch"
-    mlx = "mlx"
-
-
-class Dtype(StrEnum):
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-    quantized = "quantized"
 
 
 class LogprobsMode(StrEnum):
@@ -47,56 +30,6 @@ def _option(*names: str, help: str, panel: str | None = None, **settings: Any) -
 
 def _sampling(*names: str, help: str) -> Any:
     return _option(*names, help=help, panel=SAMPLING)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """Which checkpoint, and how it is run."""
-
-    model: Annotated[
-        str, _option("-m", "--model", help="A Hugging Face directory, a .gguf file, or an alias.")
-    ]
-    backend: Annotated[Backend, _option("--backend", help="What computes.", panel=ENGINE)] = Backend.auto
-    dtype: Annotated[
-        Dtype, _option("--dtype", help="Auto is float32 on a CPU, bfloat16 on an accelerator.", panel=ENGINE)
-    ] = Dtype.auto
-    threads: Annotated[int | None, _option("--threads", help="CPU threads.", panel=ENGINE, min=1)] = None
-    context_length: Annotated[
-        int | None,
-        _option("--context-length", help="At most what the checkpoint allows.", panel=ENGINE, min=1),
-    ] = None
-    cache_bytes: Annotated[
-        int | None, _option("--cache-bytes", help="Bound of the prompt cache.", panel=ENGINE, min=0)
-    ] = None
-
-    kv_bits: Annotated[
-        int | None, _option("--kv-bits", help="4 or 8: attention caches in so many bits.", panel=ENGINE)
-    ] = None
-    weight_bits: Annotated[
-        int | None, _option("--weight-bits", help="4 or 8: quantizes dense weights.", panel=ENGINE)
-    ] = None
-    weight_group: Annotated[
-        int | None, _option("--weight-group", help="32, 64 or 128 weights to a scale.", panel=ENGINE)
-    ] = None
-
-    def load(self, *, parallel: int = 1) -> Model:
-        import tokenline  # here: `tokenline --help` needs no engine
-
-        bounds = {
-            "threads": self.threads,
-            "context_length": self.context_length,
-            "cache_bytes": self.cache_bytes,
-            "kv_bits": self.kv_bits,
-            "weight_bits": self.weight_bits,
-            "weight_group": self.weight_group,
-        }
-        return tokenline.load(
-            self.model,
-            backend=self.backend.value,
-            dtype=self.dtype.value,
-            parallel=parallel,
-            **{name: bound for name, bound in bounds.items() if bound is not None},
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

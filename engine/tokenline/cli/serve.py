@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tokenline.cli.options import ENGINE, ModelOptions, takes_options
+from tokenline.cli.model_options import ModelOptions
+from tokenline.cli.options import ENGINE, takes_options
 from tokenline.cli.output import Interrupted, say
 from tokenline.cli.serve_options import ServeOptions
 

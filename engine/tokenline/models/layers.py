@@ -10,16 +10,16 @@ import numpy as np
 from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.errors import CheckpointError
 from tokenline.models.forward import Forward
-from tokenline.ops.arrays import dense, map_rows, stack_rows
+from tokenline.models.low_rank import low_rank_terms
+from tokenline.ops.arrays import HostArray, Rows, dense, map_rows, stack_rows
 from tokenline.ops.base import Array, Ops, Weight
-
-Rows = Callable[[np.ndarray], np.ndarray]  # a change of a matrix's rows
 
 
 class Linear:
     """One or several projections of one input, kept as one matrix so that a step reads it in one product.
 
-    `rows` changes the order of a part's rows (weight and bias) as it is loaded.
+    `rows` changes the order of a part's rows (weight and bias) as it is loaded. The active adapter's term is added to
+    the product; where it has none for these projections, or none is active, nothing else is computed.
     """
 
     def __init__(
@@ -35,21 +35,31 @@ class Linear:
         self._ops = ops
         changes = rows or [None] * len(parts)
 
-        def stacked(kind: str, shape: tuple[int, ...]) -> Any:
-            read = [tensors.take(f"{name}.{kind}", (count, *shape)) for name, count in parts]
+        def read(kind: str, shape: tuple[int, ...]) -> list[HostArray]:
+            return [tensors.take(f"{name}.{kind}", (count, *shape)) for name, count in parts]
+
+        def stacked(arrays: Sequence[HostArray]) -> HostArray:
             return stack_rows(
-                [a if c is None else map_rows(a, c) for a, c in zip(read, changes, strict=True)]
+                [a if c is None else map_rows(a, c) for a, c in zip(arrays, changes, strict=True)]
             )
 
-        self.weight: Weight = ops.weight(stacked("weight", (width,)))
-        self._bias: Array | None = ops.array(dense(stacked("bias", ()))) if bias else None
+        matrices = read("weight", (width,))
+        self.weight: Weight = ops.weight(stacked(matrices))
+        self._bias: Array | None = ops.array(dense(stacked(read("bias", ())))) if bias else None
+        self._adapters = tensors.adapters
+        named = [(name, matrix) for (name, _), matrix in zip(parts, matrices, strict=True)]
+        self._terms = low_rank_terms(ops, tensors, named, changes)
 
     @property
     def nbytes(self) -> int:
         return self._ops.weight_bytes(self.weight)
 
     def __call__(self, x: Array) -> Array:
-        return self._ops.linear(x, self.weight, self._bias)
+        term = self._terms.get(self._adapters.active)
+        if term is None:
+            return self._ops.linear(x, self.weight, self._bias)
+        y = term(x, self._ops.linear(x, self.weight))
+        return y if self._bias is None else y + self._bias
 
 
 class RmsNorm:

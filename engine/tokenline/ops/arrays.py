@@ -38,6 +38,7 @@ class QuantizedArray:
 
 
 HostArray = np.ndarray | QuantizedArray
+Rows = Callable[[np.ndarray], np.ndarray]  # a change of a matrix's rows
 
 
 def dense(array: HostArray) -> np.ndarray:
@@ -45,7 +46,7 @@ def dense(array: HostArray) -> np.ndarray:
     return array.dequantize() if isinstance(array, QuantizedArray) else np.asarray(array, dtype=np.float32)
 
 
-def map_rows(array: HostArray, change: Callable[[np.ndarray], np.ndarray]) -> HostArray:
+def map_rows(array: HostArray, change: Rows) -> HostArray:
     """Apply a change of axis 0 (a permutation, a selection) without leaving the quantized form."""
     if isinstance(array, QuantizedArray):
         return QuantizedArray(

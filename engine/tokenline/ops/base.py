@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenline.ops.arrays import HostArray
 from tokenline.ops.precision import Precision
+from tokenline.ops.stored import StoredArray
 
 Array = Any  # torch.Tensor or mlx.core.array
 Weight = Any  # what `Ops.weight` returned: a dense array or a backend's packed one
@@ -155,6 +156,15 @@ class Ops(Protocol):
         ...
 
     def concat(self, arrays: Sequence[Array], axis: int) -> Array: ...
+
+    # outside the backend
+    def stored(self, x: Array) -> StoredArray:
+        """On the host, bit for bit whatever its dtype is."""
+        ...
+
+    def unstored(self, value: StoredArray) -> Array:
+        """The array that was stored; it may keep the memory of the value."""
+        ...
 
     # a few bits for a number
     def quantize(self, x: Array, bits: int, group_size: int) -> tuple[Array, Array, Array]:

@@ -13,6 +13,7 @@ from tokenline.ops.blas import load_blas
 from tokenline.ops.largest import first_by_blocks
 from tokenline.ops.precision import Precision
 from tokenline.ops.scored_attention import scored_attention
+from tokenline.ops.stored import StoredArray
 
 _BLAS = load_blas()  # must come before mlx.core, which binds cblas symbols as it loads
 
@@ -217,6 +218,13 @@ class MlxOps:
 
     def concat(self, arrays: Sequence[mx.array], axis: int) -> mx.array:
         return mx.concatenate(list(arrays), axis=axis)
+
+    def stored(self, x: mx.array) -> StoredArray:
+        dtype = str(x.dtype).removeprefix("mlx.core.")
+        return StoredArray(dtype, np.array(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
+
+    def unstored(self, value: StoredArray) -> mx.array:
+        return mx.array(value.values).view(getattr(mx, value.dtype))
 
     def quantize(self, x: mx.array, bits: int, group_size: int) -> tuple[mx.array, mx.array, mx.array]:
         codes, scales, biases = mx.quantize(x, group_size=group_size, bits=bits)

@@ -16,6 +16,7 @@ from tokenline.ops.base import WorkCounters
 from tokenline.ops.largest import BLOCK, first_by_blocks
 from tokenline.ops.precision import Precision
 from tokenline.ops.scored_attention import scored_attention
+from tokenline.ops.stored import StoredArray
 from tokenline.ops.torch_experts import expert_linear
 from tokenline.ops.torch_weights import Int4Weight, PackedWeight, has_int4_kernel
 
@@ -191,6 +192,15 @@ class TorchOps:
 
     def concat(self, arrays: Sequence[Tensor], axis: int) -> Tensor:
         return torch.cat(list(arrays), dim=axis)
+
+    def stored(self, x: Tensor) -> StoredArray:
+        dtype = str(x.dtype).removeprefix("torch.")
+        values = (x.view(torch.int16) if x.dtype == torch.bfloat16 else x).cpu().numpy()
+        return StoredArray(dtype, values)
+
+    def unstored(self, value: StoredArray) -> Tensor:
+        bits = value.values.view(np.int16) if value.dtype == "bfloat16" else value.values
+        return torch.from_numpy(bits).view(getattr(torch, value.dtype)).to(self.device)
 
     def quantize(self, x: Tensor, bits: int, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
         return torch_groups.quantize(x, bits, group_size)

@@ -1,5 +1,6 @@
 """What a caller asks for: one typed request, the same for the CLI, the server and Python."""
 
+from tokenline.request.named import request_of
 from tokenline.request.request import CONSTRAINTS, LoopDetection, Request, constraints_of, validate
 from tokenline.request.sampling import PRESETS, STAGES, Sampling
 from tokenline.request.tools import named_tool
@@ -13,5 +14,6 @@ __all__ = [
     "Sampling",
     "constraints_of",
     "named_tool",
+    "request_of",
     "validate",
 ]

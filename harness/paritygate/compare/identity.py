@@ -16,7 +16,7 @@ from paritygate.verdict import Verdict
 
 # Settings that decide what is said. Two streams that differ in one were not asked the same thing.
 SETTINGS = (
-    "weights_hash", "tokenizer_hash", "template_hash", "sampling", "max_tokens", "stop",
+    "weights_hash", "adapter_hash", "tokenizer_hash", "template_hash", "sampling", "max_tokens", "stop",
 )  # fmt: skip
 # Of these, what comes from the request and not from how an arm is set.
 REQUESTED = ("sampling", "max_tokens", "stop")
