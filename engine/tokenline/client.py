@@ -18,6 +18,7 @@ from tokenline.checkpoint.open_adapters import open_adapters
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import BreakerTable, RowParameters
 from tokenline.decode.structure import StructureTable
+from tokenline.embedding import embedding
 from tokenline.engine import Engine
 from tokenline.errors import BackendError, CacheFileError, CheckpointError, RequestError
 from tokenline.generation import Generation
@@ -231,6 +232,11 @@ class Model:
         tokens = self._forwardable(token_ids, adapter)
         return self._worker.call(lambda: self._engine.logits(tokens, adapter or "")).result()
 
+    def embed(self, token_ids: Sequence[int], adapter: str | None = None) -> np.ndarray:
+        """The text as a vector of length 1, the mean of its last hidden states: float32 [width]."""
+        tokens = self._forwardable(token_ids, adapter)
+        return embedding(self._worker, self._engine, tokens, adapter or "")
+
     def taps(self, token_ids: Sequence[int], *, adapter: str | None = None) -> dict[str, np.ndarray]:
         """The forward of `logits`, every block's array by name, in the order of the network: float32 [tokens, width].
 
@@ -315,7 +321,8 @@ def load(model: str, **options: Any) -> Model:
     """Open MODEL (a Hugging Face directory, a .gguf file or an alias) and return it ready to generate.
 
     Options: backend ("auto", "torch", "mlx"), dtype ("auto", "float32", "bfloat16", "float16", "quantized"), threads,
-    parallel (rows at once), max_queue (requests that may wait), context_length (tokens), cache_bytes (prompt cache), kv_bits (4 or 8: attention caches),
+    parallel (rows at once), max_queue (requests that may wait), context_length (tokens), cache_bytes (prompt cache),
+    kv_bits (4 or 8: attention caches),
     weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128), adapters (name to the directory of
     a LoRA or DoRA as PEFT or mlx-lm saves it; requests name one), prompt_cache_file (kept between processes: read now,
     written by `close` and `save_cache`). CheckpointError or BackendError, with the mend, where that fails.

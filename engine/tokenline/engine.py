@@ -232,6 +232,16 @@ class Engine:
             logits = self._model.logits(self._model.hidden(ids, self._model.new_caches()))
         return self._ops.read([self._ops.to_float32(logits)])[0][0]
 
+    def new_caches(self) -> list[LayerCache]:
+        return self._model.new_caches()
+
+    def hidden(self, tokens: Sequence[int], caches: Sequence[LayerCache], adapter: str = "") -> np.ndarray:
+        """The next tokens' last states, after the final norm, appended to the caches: float32 [tokens, width]."""
+        ids = self._ops.array(np.asarray([list(tokens)]))
+        with self._adapters.using(adapter):
+            hidden = self._model.hidden(ids, caches)
+        return self._ops.read([self._ops.to_float32(hidden)])[0][0]
+
     def taps(self, tokens: Sequence[int], adapter: str = "") -> dict[str, np.ndarray]:
         """One forward of the tokens, every block's array by name, in order: float32 [tokens, width]; the head last."""
         ids = self._ops.array(np.asarray([list(tokens)]))

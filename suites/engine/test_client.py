@@ -24,10 +24,8 @@ def fresh(tiny_checkpoint: Path) -> Iterator[Model]:
 
 def test_a_result_has_the_documented_keys(tiny: Model) -> None:
     result = tiny.generate(PROMPT, max_tokens=4, ignore_eos=True)
-    keys = (
-        "text prompt_token_ids token_ids logprobs finish_reason finish_cause truncated usage timings manifest"
-    )
-    assert list(result) == [*keys.split(), "counters"]
+    keys = "text prompt_token_ids token_ids logprobs finish_reason finish_cause stop_sequence truncated usage timings"
+    assert list(result) == [*keys.split(), "manifest", "counters"]
     assert result["prompt_token_ids"] == PROMPT
     assert result["usage"] == {
         "prompt_tokens": 20,

@@ -185,7 +185,7 @@ def test_deep_nesting(http: httpx.Client, field: str, depth: int) -> None:
     ("method", "path", "status"),
     [
         ("GET", "/", 404),
-        ("POST", "/v1/embeddings", 404),
+        ("POST", "/v1/audio/speech", 404),
         ("POST", "/v1/completions/", 404),
         ("GET", COMPLETIONS, 405),
         ("DELETE", CHAT, 405),

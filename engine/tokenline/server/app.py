@@ -18,6 +18,7 @@ from tokenline.server.call import Call
 from tokenline.server.catalogue import Catalogue
 from tokenline.server.chat import ChatReply
 from tokenline.server.completions import CompletionReply
+from tokenline.server.embeddings import EmbeddingBody, embeddings
 from tokenline.server.endpoint import Api, Endpoint, Live
 from tokenline.server.errors import http_error, request_error, unexpected
 from tokenline.server.keys import KeyGuard
@@ -52,6 +53,7 @@ APIS = {
 # What is answered at once, by its path: the body, and the function of the catalogue and the body.
 CALLS: dict[str, tuple[type[Any], Callable[[Catalogue, Any], dict[str, Any]]]] = {
     "/v1/messages/count_tokens": (CountBody, count_tokens),
+    "/v1/embeddings": (EmbeddingBody, embeddings),
     "/tokenize": (TokenizeBody, tokenize),
     "/detokenize": (DetokenizeBody, detokenize),
     "/apply-template": (ChatBody, apply_template),

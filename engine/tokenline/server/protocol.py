@@ -29,7 +29,7 @@ def check_common(body: CommonBody) -> None:
 def completion_requests(body: CompletionBody, defaults: Mapping[str, Any]) -> list[Request]:
     """One request per choice: every prompt `n` times, in order."""
     check_common(body)
-    prompts = prompts_of(body)
+    prompts = prompts_of(body.prompt)
     # An echo is part of the answer, and so are its logprobs.
     of_prompt = body.prompt_logprobs
     if of_prompt is None and body.echo:
@@ -133,25 +133,25 @@ def _request(body: CommonBody, index: int, defaults: Mapping[str, Any], **fields
     )
 
 
-def prompts_of(body: CompletionBody) -> list[dict[str, Any]]:
+def prompts_of(given: Any, field: str = "prompt") -> list[dict[str, Any]]:
     """OpenAI's four spellings: a text, token ids, a list of texts, a list of lists of token ids."""
-    match prompt := body.prompt:
+    match given:
         case str():
-            return [{"prompt": prompt}]
+            return [{"prompt": given}]
         case [int(), *_]:
-            return [{"prompt_token_ids": _token_ids(prompt)}]
-        case [str(), *_] if all(isinstance(item, str) for item in prompt):
-            return [{"prompt": item} for item in prompt]
-        case [list(), *_] if all(isinstance(item, list) for item in prompt):
-            return [{"prompt_token_ids": _token_ids(item)} for item in prompt]
+            return [{"prompt_token_ids": _token_ids(given, field)}]
+        case [str(), *_] if all(isinstance(item, str) for item in given):
+            return [{"prompt": item} for item in given]
+        case [list(), *_] if all(isinstance(item, list) for item in given):
+            return [{"prompt_token_ids": _token_ids(item, field)} for item in given]
         case []:
-            raise RequestError("the prompt is empty", "give it at least one token", param="prompt")
-    raise RequestError("the prompt has the wrong type", "send a text or a list of token ids", param="prompt")
+            raise RequestError(f"the {field} is empty", "give it at least one token", param=field)
+    raise RequestError(f"the {field} has the wrong type", "send a text or a list of token ids", param=field)
 
 
-def _token_ids(ids: list[Any]) -> tuple[int, ...]:
+def _token_ids(ids: list[Any], field: str) -> tuple[int, ...]:
     whole = all(isinstance(token, int) and not isinstance(token, bool) for token in ids)
-    require(whole, "prompt", "a token id is not a whole number", "send a text or a list of token ids")
+    require(whole, field, "a token id is not a whole number", "send a text or a list of token ids")
     return tuple(ids)
 
 
