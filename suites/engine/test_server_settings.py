@@ -1,4 +1,4 @@
-"""How the server treats its clients: keys, origins, bounds of time and of the queue, adapters by name, its own defaults."""
+"""How the server treats its clients: keys, origins, adapters by name, a checkpoint's own sampling, the options."""
 
 from __future__ import annotations
 

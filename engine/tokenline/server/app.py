@@ -6,10 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
 from starlette.routing import Route
 
 from tokenline.errors import RequestError
@@ -26,6 +29,7 @@ from tokenline.server.messages.bodies import CountBody, MessagesBody
 from tokenline.server.messages.count import count_tokens
 from tokenline.server.messages.reply import MessageReply
 from tokenline.server.messages.requests import messages_requests, messages_spelled
+from tokenline.server.openapi import description
 from tokenline.server.protocol import chat_requests, completion_requests, spelled
 from tokenline.server.responses.bodies import ResponsesBody
 from tokenline.server.responses.reply import ResponseReply
@@ -60,6 +64,14 @@ CALLS: dict[str, tuple[type[Any], Callable[[Catalogue, Any], dict[str, Any]]]] =
 }
 
 
+def described_api() -> dict[str, Any]:
+    """The description of all that is served."""
+    bodies = {path: api.body for path, api in APIS.items()} | {
+        path: body for path, (body, _) in CALLS.items()
+    }
+    return description(bodies, frozenset(APIS))
+
+
 def _middleware(settings: ServerSettings) -> list[Middleware]:
     """Outside first: a browser asks whether it may ask before it sends a key."""
     guards = []
@@ -88,8 +100,13 @@ def application(model: Model, settings: ServerSettings, live: Live) -> Starlette
         Route(path, Call(body, partial(answer, catalogue), settings.max_body_bytes).respond, methods=["POST"])
         for path, (body, answer) in CALLS.items()
     ]
+    described = msgspec.json.encode(described_api())
+
+    async def openapi(_: HttpRequest) -> Response:
+        return Response(described, media_type="application/json")
+
     app = Starlette(
-        routes=[*answering, *answered, *status_routes(catalogue, settings)],
+        routes=[*answering, *answered, *status_routes(catalogue, settings), Route("/openapi.json", openapi)],
         middleware=_middleware(settings),
         exception_handlers={RequestError: request_error, HTTPException: http_error, Exception: unexpected},
     )

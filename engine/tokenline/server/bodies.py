@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from tokenline.request import LoopDetection
 from tokenline.server.conversation import TextPart
+
+PROMPTS: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "minItems": 1, "items": {"type": "string"}},
+        {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        },
+    ]
+}
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -89,7 +102,8 @@ class CommonBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class CompletionBody(CommonBody, forbid_unknown_fields=True, kw_only=True):
-    prompt: Any
+    # A text, token ids, or a list of either; `protocol.prompts_of` has their refusals.
+    prompt: Annotated[Any, msgspec.Meta(extra_json_schema=PROMPTS)]
     logprobs: int | None = None
     echo: bool | None = None
     prompt_logprobs: int | None = None

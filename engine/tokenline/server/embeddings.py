@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
 from tokenline.errors import RequestError
 from tokenline.request.bounds import require
+from tokenline.server.bodies import PROMPTS
 from tokenline.server.catalogue import Catalogue
 from tokenline.server.protocol import prompts_of
 
@@ -20,7 +21,7 @@ MAX_INPUTS = 2048
 class EmbeddingBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """`dimensions` may only say how many there are: no model here was trained to have its vectors cut off."""
 
-    input: Any
+    input: Annotated[Any, msgspec.Meta(extra_json_schema=PROMPTS)]
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
