@@ -151,3 +151,19 @@ def test_a_row_that_fails_is_an_error_in_the_words_of_the_api(
         told = envelope_of(path, response)
     assert "no such kernel" in told["message"]
     assert told["type"] == ("api_error" if path == "/v1/messages" else "server_error")
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_an_event_arrives_while_the_next_are_made(small_url: str, small: Model, path: str) -> None:
+    """Not one burst at the end: the row runs when the first text is read, and events spread over its life."""
+    arrivals = []
+    bound = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+    body = {**ASKED[path], bound: 300, "stream": True}
+    with httpx.stream("POST", small_url + path, json=body, timeout=60) as response:
+        for line in response.iter_lines():
+            if line.startswith("data: {") and ("text" in line or "content" in line):
+                if not arrivals:
+                    assert [slot["state"] for slot in small.slots()] != []
+                arrivals.append(time.monotonic())
+    assert len(arrivals) > 200
+    assert arrivals[len(arrivals) // 2] - arrivals[0] > (arrivals[-1] - arrivals[0]) / 10

@@ -12,7 +12,7 @@ def timings_of(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Of one row, or summed over the rows of an answer: `cache_n` tokens of the prompts were found, `prompt_n`
     computed, `predicted_n` drawn. The rates are there because clients of that server show them."""
     found = sum(result["usage"]["cached_tokens"] for result in results)
-    asked = sum(result["usage"]["prompt_tokens"] for result in results) - found
+    asked = sum(len(result["prompt_token_ids"]) for result in results) - found
     drawn = sum(result["usage"]["completion_tokens"] for result in results)
     prefill_ns = sum(result["timings"]["prefill_ns"] for result in results)
     decode_ns = sum(result["timings"]["decode_ns"] for result in results)
