@@ -227,10 +227,20 @@ class Model:
         finally:
             generation.cancel()
 
-    def logits(self, token_ids: Sequence[int], *, adapter: str | None = None) -> np.ndarray:
-        """Teacher-forced, one forward: float32 [tokens, vocabulary]."""
+    def logits(
+        self, token_ids: Sequence[int], *, size: int | None = None, adapter: str | None = None
+    ) -> np.ndarray:
+        """Teacher-forced, in one forward or in pieces of `size` tokens: float32 [tokens, vocabulary]."""
         tokens = self._forwardable(token_ids, adapter)
-        return self._worker.call(lambda: self._engine.logits(tokens, adapter or "")).result()
+        if size is not None and size < 1:
+            raise RequestError(f"pieces of {size} tokens cannot be forwarded", "use 1 or more", param="size")
+        plan = PrefillPlan.even(len(tokens), size)
+        return self._worker.call(lambda: self._engine.logits(tokens, plan, adapter or "")).result()
+
+    @property
+    def teacher_forwards(self) -> int:
+        """Forwards that `logits` has run since the model was loaded."""
+        return self._worker.call(lambda: self._engine.teacher_forwards).result()
 
     def embed(self, token_ids: Sequence[int], adapter: str | None = None) -> np.ndarray:
         """The text as a vector of length 1, the mean of its last hidden states: float32 [width]."""

@@ -15,7 +15,7 @@ import numpy as np
 from tokenline.cache import LayerCache
 from tokenline.checkpoint.adapters import Adapters
 from tokenline.decode.finish import FinishCause
-from tokenline.decode.prefill_plan import Piece
+from tokenline.decode.prefill_plan import Piece, PrefillPlan
 from tokenline.decode.sampling import Drawn, RowDraw, sample, told_of
 from tokenline.errors import RowError
 from tokenline.models import Model
@@ -50,6 +50,7 @@ class Engine:
         self._caches: list[LayerCache] = []
         self._pending: Drawn | None = None  # drawn, not yet read: one token for each of self._rows
         self._opened: set[Row] = set()
+        self.teacher_forwards = 0  # forwards that `logits` ran
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -225,12 +226,16 @@ class Engine:
             self._caches, self._pending = [], None
         self._rows = [self._rows[i] for i in keep]
 
-    def logits(self, tokens: Sequence[int], adapter: str = "") -> np.ndarray:
-        """Teacher-forced, one forward: float32 [tokens, V]."""
-        ids = self._ops.array(np.asarray([list(tokens)]))
-        with self._adapters.using(adapter):
-            logits = self._model.logits(self._model.hidden(ids, self._model.new_caches()))
-        return self._ops.read([self._ops.to_float32(logits)])[0][0]
+    def logits(self, tokens: Sequence[int], plan: PrefillPlan, adapter: str = "") -> np.ndarray:
+        """Teacher-forced, one forward for each piece of the plan: float32 [tokens, V]."""
+        caches, parts = self._model.new_caches(), []
+        for piece in plan.pieces():
+            ids = self._ops.array(np.asarray([list(tokens[piece.start : piece.stop])]))
+            with self._adapters.using(adapter):
+                logits = self._model.logits(self._model.hidden(ids, caches))
+            parts.append(self._ops.read([self._ops.to_float32(logits)])[0][0])
+            self.teacher_forwards += 1
+        return np.concatenate(parts)
 
     def new_caches(self) -> list[LayerCache]:
         return self._model.new_caches()

@@ -62,8 +62,8 @@ class PromptCacheFile:
         self._ops, self._new_caches = ops, new_caches
 
     def recall(self, cache: PromptCache, namespaces: Collection[str]) -> None:
-        """Have the cache hold what the file has of these namespaces, as much of the youngest as its limit lets in. Why a
-        file cannot be used is said, and the cache stays empty."""
+        """Have the cache hold what the file has of these namespaces, as much of the youngest as its limit lets in. Why
+        a file cannot be used is said, and the cache stays empty."""
         try:
             cache.take_over(self._read(namespaces, cache.limit_bytes))
         except CacheFileError as error:

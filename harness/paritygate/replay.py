@@ -30,7 +30,7 @@ from paritygate.verdict import Check, Outcome
 
 Progress = Callable[[str], None]
 # Gates whose claims are played whole on one arm: a row of a batch needs the rows beside it.
-ROWS = ("batch", "abort", "bound")
+EACH_ARM = ("partition", "batch", "abort", "bound")
 # Gates whose checks are named by arm and case, without their claim.
 BY_ARM = ("golden", "history")
 # Checks that are about all answers of an arm to a claim's cases, by the last part of their names.
@@ -70,7 +70,7 @@ def _one_case(claim: Claim, gate: str, rest: list[str]) -> tuple[Claim, str] | N
         return None
     elif isinstance(claim, CacheClaim):
         return _of_cache(msgspec.structs.replace(claim, arms=(rest[1],)), rest[2])
-    elif gate in ROWS:
+    elif gate in EACH_ARM:
         held = named_cases(claim)
         case = held[0] if gate == "bound" else rest[2]
         return (msgspec.structs.replace(claim, arms=(rest[1],)), case) if case in held else None
@@ -93,7 +93,9 @@ def narrowed(policy: Policy, check: str) -> tuple[str, Policy, str]:
     Raises NoSuchCheck.
     """
     gate, *rest = check.split("/")
-    shapes = {"golden": 2, "history": 2, "envelope": 2, "identity": 3, "cache": 4} | dict.fromkeys(ROWS, 3)
+    shapes = {"golden": 2, "history": 2, "envelope": 2, "identity": 3, "cache": 4} | dict.fromkeys(
+        EACH_ARM, 3
+    )
     whole = len(rest) == 3 and rest[2] in OF_ALL_CASES.get(gate, ())
     if shapes.get(gate) != len(rest) and not whole:
         raise NoSuchCheck(

@@ -6,9 +6,10 @@ vocabulary, so that any text runs through it in milliseconds.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,16 @@ def gguf_oracle(checkpoint_path: Path) -> transformers.PreTrainedTokenizerFast:
 def torch_model(checkpoint_path: Path) -> Iterator[Model]:
     with Model(str(checkpoint_path), backend="torch", dtype="float32", threads=1) as model:
         yield model
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    """What was logged since it was asked last."""
+
+    def lines() -> list[str]:
+        found = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return found
+
+    with caplog.at_level(logging.WARNING, "tokenline"):
+        yield lines

@@ -16,15 +16,6 @@ class Below:
     ops: Ops
     network: Network
 
-    def logits(self, pieces: list[list[int]]) -> np.ndarray:
-        """One row, piece by piece: float32 [tokens, V]."""
-        caches = self.network.new_caches()
-        said = [
-            self.network.logits(self.network.hidden(self.ops.array(np.asarray([piece])), caches))
-            for piece in pieces
-        ]
-        return np.concatenate([self.ops.read([part])[0][0] for part in said])
-
     def filled(self, prompt: list[int]) -> list[LayerCache]:
         """The state after the prompt in one forward."""
         caches = self.network.new_caches()

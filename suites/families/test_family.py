@@ -18,7 +18,6 @@ from family_oracles import (
 )
 
 from tokenline.client import Model
-from tokenline.decode.prefill_plan import PrefillPlan
 
 # A greedy choice is decided where the two likeliest differ by more than this part of the range.
 DECIDED = 1e-3
@@ -47,10 +46,11 @@ def test_transformers_is_told_otherwise_only_where_it_must_be(
 
 @pytest.mark.parametrize("size", [1, 7, 64, 200])
 def test_one_forward_is_token_by_token_is_chunked(
-    below: Below, tokens: list[int], transformers_logits: np.ndarray, size: int
+    model: Model, tokens: list[int], transformers_logits: np.ndarray, size: int
 ) -> None:
-    pieces = [tokens[p.start : p.stop] for p in PrefillPlan.of(len(tokens), size=size).pieces()]
-    assert apart(below.logits(pieces), transformers_logits) < ENVELOPE
+    before = model.teacher_forwards
+    assert apart(model.logits(tokens, size=size), transformers_logits) < ENVELOPE
+    assert model.teacher_forwards - before == -(-len(tokens) // size)
 
 
 def test_alone_is_joined_late_is_after_neighbours_left(below: Below, tokens: list[int]) -> None:

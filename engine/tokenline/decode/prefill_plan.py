@@ -56,6 +56,12 @@ class PrefillPlan:
         splits.discard(0)
         return cls(tuple(sorted(splits)))
 
+    @classmethod
+    def even(cls, tokens: int, size: int | None) -> PrefillPlan:
+        """Pieces of one size and what is left, None for one forward: for teacher forcing, which stores nothing."""
+        points = set(() if size is None else range(size, tokens, size))
+        return cls(tuple(sorted({*points, tokens})))
+
     @property
     def prompt_tokens(self) -> int:
         return self.split_points[-1]

@@ -6,7 +6,7 @@ adds only what differs. Shapes: B rows, T tokens, H heads, D head size, S cached
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -129,10 +129,6 @@ class Ops(Protocol):
     def sigmoid(self, x: Array) -> Array: ...
     def silu(self, x: Array) -> Array: ...
     def softplus(self, x: Array) -> Array: ...
-
-    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, compiled as one region where the backend gains by it."""
-        ...
 
     # shapes
     def heads(self, x: Array, count: int, size: int) -> Array:

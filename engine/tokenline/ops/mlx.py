@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -193,9 +193,6 @@ class MlxOps:
 
     def softplus(self, x: mx.array) -> mx.array:
         return mx.logaddexp(x, mx.zeros((), dtype=x.dtype))
-
-    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return mx.compile(function)
 
     def heads(self, x: mx.array, count: int, size: int) -> mx.array:
         return x.reshape(x.shape[0], x.shape[1], count, size).transpose(0, 2, 1, 3)

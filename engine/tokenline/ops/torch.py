@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -168,10 +168,6 @@ class TorchOps:
 
     def softplus(self, x: Tensor) -> Tensor:
         return F.softplus(x)
-
-    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Eager: at float32 the kernels are bound by memory, and a compiled layer costs a minute of start-up."""
-        return function
 
     def heads(self, x: Tensor, count: int, size: int) -> Tensor:
         return x.view(x.shape[0], x.shape[1], count, size).transpose(1, 2)

@@ -53,6 +53,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     aborts: bool = False  # an answer can be left early, and the arm tells how many are still under way
     forgets: bool = False  # it can be made to forget, at whatever cost: a restart will do
     seeds: bool = False  # a seed makes a random answer repeatable
+    pieces: bool = False  # `logits_in_pieces` answers: a sequence can be cut into forwards at will
     layer_taps: bool = False  # `taps` tells what each block of one forward leaves
 
 
@@ -118,6 +119,10 @@ class Arm(Protocol):
 
         An arm without `raw_logits` gives their log-softmax.
         """
+
+    def logits_in_pieces(self, token_ids: tuple[int, ...], start: int, size: int) -> tuple[np.ndarray, int]:
+        """What `logits` gives, computed in forwards of `size` tokens, the last of what is left, over one cache, and
+        how many forwards ran; where the arm can (`pieces`)."""
 
     def close(self) -> None:
         """Let go of processes, ports and memory; harmless when called twice or before `open`."""

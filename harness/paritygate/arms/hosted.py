@@ -169,6 +169,9 @@ class HostedArm:
     def logits(self, token_ids: tuple[int, ...], start: int) -> np.ndarray:
         return self._ask("logits", token_ids, start)
 
+    def logits_in_pieces(self, token_ids: tuple[int, ...], start: int, size: int) -> tuple[np.ndarray, int]:
+        return self._ask("logits_in_pieces", token_ids, start, size)
+
     def taps(self, token_ids: tuple[int, ...]) -> dict[str, np.ndarray]:
         return self._ask("taps", token_ids)
 

@@ -60,6 +60,7 @@ class TokenlineArm:
         tells_cache=True,
         forgets=True,
         seeds=True,
+        pieces=True,
         layer_taps=True,
     )
 
@@ -137,6 +138,11 @@ class TokenlineArm:
 
     def logits(self, token_ids: tuple[int, ...], start: int) -> np.ndarray:
         return np.ascontiguousarray(self._model.logits(list(token_ids))[start:])
+
+    def logits_in_pieces(self, token_ids: tuple[int, ...], start: int, size: int) -> tuple[np.ndarray, int]:
+        before = self._model.teacher_forwards
+        logits = self._model.logits(list(token_ids), size=size)
+        return np.ascontiguousarray(logits[start:]), self._model.teacher_forwards - before
 
     def taps(self, token_ids: tuple[int, ...]) -> dict[str, np.ndarray]:
         try:

@@ -27,6 +27,19 @@ GATE = "envelope"
 Logits = dict[tuple[str, str], np.ndarray | ArmError]
 
 
+def outside(found: Distance, envelope: Envelope) -> str:
+    """Which figures are above their limits, where; "" for none."""
+    return "; ".join(
+        f"{name} {value:.3g} at position {at} is above {limit:g}"
+        for name, value, at, limit in (
+            ("KL mean", found.kl_mean, found.kl_max_at, envelope.kl_mean),
+            ("KL max", found.kl_max, found.kl_max_at, envelope.kl_max),
+            ("|Δlogit|", found.max_abs_logit, found.max_abs_logit_at, envelope.max_abs_logit),
+        )
+        if value > limit
+    )
+
+
 def judge(found: Distance, envelope: Envelope) -> Comparison:
     """WITHIN_ENVELOPE, or DIVERGED naming what is outside; logits that are equal bit for bit are one arm twice."""
     details = found.to_json() | {
@@ -42,19 +55,8 @@ def judge(found: Distance, envelope: Envelope) -> Comparison:
             "the two arms' logits are equal bit for bit: is it the same arm twice? claim an identity instead"
         )
         return Comparison(Verdict.NOT_RUN, what, details)
-    outside = [
-        f"{name} {value:.3g} at position {at} is above {limit:g}"
-        for name, value, at, limit in (
-            ("KL mean", found.kl_mean, found.kl_max_at, envelope.kl_mean),
-            ("KL max", found.kl_max, found.kl_max_at, envelope.kl_max),
-            ("|Δlogit|", found.max_abs_logit, found.max_abs_logit_at, envelope.max_abs_logit),
-        )
-        if value > limit
-    ]
-    if outside:
-        return Comparison(
-            Verdict.DIVERGED, f"outside the envelope: {'; '.join(outside)} ({figures})", details
-        )
+    if what := outside(found, envelope):
+        return Comparison(Verdict.DIVERGED, f"outside the envelope: {what} ({figures})", details)
     return Comparison(Verdict.WITHIN_ENVELOPE, f"{found.positions} positions: {figures}", details)
 
 

@@ -12,7 +12,18 @@ from typing import Any
 
 from paritygate.bench import gate as bench
 from paritygate.faults import gate as faults
-from paritygate.gates import abort, batch, bound, cache, envelope, golden, history, identity, members
+from paritygate.gates import (
+    abort,
+    batch,
+    bound,
+    cache,
+    envelope,
+    golden,
+    history,
+    identity,
+    members,
+    partition,
+)
 from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.reuse import Reuse
 from paritygate.gates.shard import Shard
@@ -34,6 +45,7 @@ PARITY: dict[str, Callable[..., Iterator[Check]]] = {
     "identity": identity.run,
     "cache": cache.run,
     "envelope": envelope.run,
+    "partition": partition.run,
     "history": history.run,
     "batch": batch.run,
     "abort": abort.run,

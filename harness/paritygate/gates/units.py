@@ -19,6 +19,7 @@ from paritygate.policy import (
     GoldenClaim,
     HistoryClaim,
     IdentityClaim,
+    PartitionClaim,
     Policy,
 )
 from paritygate.policy.claims import CACHE_SCENARIOS, cache_scenario
@@ -143,6 +144,10 @@ KINDS: dict[str, tuple[type[Claim], Callable[[dict[str, Claim], tuple[str, ...]]
     "identity": (IdentityClaim, partial(_whole, "identity", _identity, lambda c: len(c.arms) * len(c.cases))),
     "cache": (CacheClaim, partial(_each_arm, "cache", _cache, lambda c: 3 * len(_cache(c)))),
     "envelope": (EnvelopeClaim, partial(_whole, "envelope", lambda c: c.cases, lambda c: 2 * len(c.cases))),
+    "partition": (
+        PartitionClaim,
+        partial(_each_arm, "partition", lambda c: c.cases, lambda c: len(c.cases) * (1 + len(c.sizes))),
+    ),
     "history": (HistoryClaim, _history),
     "batch": (BatchClaim, partial(_each_arm, "batch", lambda c: c.cases, lambda c: 2 * len(c.cases))),
     "abort": (AbortClaim, partial(_each_arm, "abort", lambda c: (c.case,), lambda c: c.times)),

@@ -10,6 +10,7 @@ from paritygate.policy.claims import (
     GoldenClaim,
     HistoryClaim,
     IdentityClaim,
+    PartitionClaim,
 )
 from paritygate.policy.load import POLICY_FILE, POLICY_SCHEMA, load, policy_of
 from paritygate.policy.policy import (
@@ -27,5 +28,6 @@ from paritygate.policy.reader import PolicyError
 __all__ = [
     "POLICY_FILE", "POLICY_SCHEMA", "AbortClaim", "ArmPolicy", "BatchClaim", "BoundClaim", "CacheClaim",
     "CheckpointPolicy", "Claim", "Envelope", "EnvelopeClaim", "GoldenClaim", "GoldenPolicy", "HistoryClaim",
-    "IdentityClaim", "MembersPolicy", "Policy", "PolicyError", "ReusePolicy", "Waiver", "load", "policy_of",
+    "IdentityClaim", "MembersPolicy", "PartitionClaim", "Policy", "PolicyError", "ReusePolicy", "Waiver", "load",
+    "policy_of",
 ]  # fmt: skip

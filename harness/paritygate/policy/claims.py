@@ -83,6 +83,21 @@ class EnvelopeClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="env
     envelope: str
 
 
+class PartitionClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="partition"):
+    """However a text is cut into forwards, its logits are the same: each arm is asked for the cases, then forced over
+    prompt and answer in one forward and in pieces of every size, and stays within the envelope. A size of 1 is token by
+    token; one above a sliding window is a piece that the window does not hold."""
+
+    arms: tuple[str, ...]
+    cases: tuple[str, ...]
+    sizes: tuple[Tokens, ...]
+    envelope: str
+
+    def __post_init__(self) -> None:
+        if not self.sizes:
+            raise ValueError("`sizes` is empty: name at least one size of a piece")
+
+
 class HistoryClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="history"):
     """Penalties see every token up to the last one: each arm's answer follows a recomputation from its raw logits."""
 
@@ -125,6 +140,7 @@ Claim = (
     | IdentityClaim
     | CacheClaim
     | EnvelopeClaim
+    | PartitionClaim
     | HistoryClaim
     | BatchClaim
     | AbortClaim

@@ -19,6 +19,7 @@ from paritygate.policy.claims import (
     GoldenClaim,
     HistoryClaim,
     IdentityClaim,
+    PartitionClaim,
 )
 from paritygate.policy.policy import ArmPolicy
 
@@ -28,6 +29,7 @@ GIVES = {
     "logprobs": "logprobs",
     "teacher_forcing": "teacher-forced logits",
     "raw_logits": "raw logits",
+    "pieces": "logits of a text that is cut into forwards",
     "cached_tokens": "the number of tokens that it reused",
     "forgets": "a cold start",
     "seeds": "seeded answers",
@@ -57,7 +59,7 @@ def named_cases(claim: Claim) -> tuple[str, ...]:
 
 def envelope_of(claim: Claim) -> str | None:
     """The envelope that a claim is held to; None where it asks for none."""
-    if isinstance(claim, EnvelopeClaim | BatchClaim):
+    if isinstance(claim, EnvelopeClaim | PartitionClaim | BatchClaim):
         return claim.envelope
     return claim.envelope or None if isinstance(claim, GoldenClaim) else None
 
@@ -84,6 +86,9 @@ def needs_of(claim: Claim, drawn: Sequence[str] = ()) -> Iterator[tuple[str, str
             yield "raw_logits", "a `history` claim recomputes penalties, which are applied to raw logits"
         case EnvelopeClaim():
             yield "teacher_forcing", "an `envelope` claim compares logits over the goldens' tokens"
+        case PartitionClaim():
+            yield "token_ids", "a `partition` claim is about the tokens of prompt and answer"
+            yield "pieces", "a `partition` claim compares one forward with several"
         case CacheClaim():
             yield "forgets", "a `cache` claim compares with a cold run"
             yield "cached_tokens", "a `cache` claim shows that a hit reused something"
