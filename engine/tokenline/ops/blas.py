@@ -25,12 +25,27 @@ class Blas:
     set_threads: Callable[[int | None], int]
 
 
+# torch sets the count of the thread that calls; MLX computes on a thread of its own, which these reach.
+_OF_THE_PROCESS = ("mkl_serv_set_num_threads", "openblas_set_num_threads")
+
+
 def _torch_threads(threads: int | None) -> int:
     import torch
 
     if threads is not None:
         torch.set_num_threads(threads)
+        library = ctypes.CDLL(str(_torch_library()))
+        for name in _OF_THE_PROCESS:
+            if hasattr(library, name):
+                getattr(library, name)(threads)
     return torch.get_num_threads()
+
+
+def _torch_library() -> Path:
+    """torch carries its BLAS (MKL, on ARM OpenBLAS) inside this one."""
+    import torch
+
+    return Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
 
 
 def _mkl() -> ctypes.CDLL | None:
@@ -54,11 +69,8 @@ def load_blas() -> Blas:
         name = "torch" if "torch" in sys.modules else "reference"
         return Blas(name, _torch_threads if name == "torch" else lambda threads: 1)
     if importlib.util.find_spec("torch") is not None:
-        import torch
-
-        # torch carries MKL inside libtorch_cpu; opening it again makes its symbols global, imported before or not.
-        library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+        # Opening it again makes its symbols global, torch imported before or not.
+        ctypes.CDLL(str(_torch_library()), mode=ctypes.RTLD_GLOBAL)
         return Blas("torch", _torch_threads)
     mkl = _mkl()
     if mkl is not None:
