@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tokenline.budget import ByteBudget
 from tokenline.checkpoint.open import open_checkpoint
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import BreakerTable, RowParameters
 from tokenline.decode.structure import StructureTable
 from tokenline.engine import Engine
-from tokenline.errors import BackendError, CheckpointError, RequestError
+from tokenline.errors import BackendError, CheckpointError, OverBudget, RequestError
 from tokenline.generation import Generation
 from tokenline.models import FAMILIES
 from tokenline.models.text_part import text_config
@@ -26,7 +27,7 @@ from tokenline.prompt_cache import PromptCache
 from tokenline.request import LoopDetection, Request, Sampling, validate
 from tokenline.result import manifest_of, result_of
 from tokenline.row import Event, Row
-from tokenline.scheduler import MAX_QUEUE, Scheduler
+from tokenline.scheduler import MAX_QUEUE, PROMPT_CONCURRENCY, Limits, Scheduler
 from tokenline.text.chat_template import ChatPrompt
 from tokenline.text.tool_format import conversation
 from tokenline.worker import Worker
@@ -80,16 +81,17 @@ class Model:
         threads: int | None = None,
         parallel: int = 4,
         max_queue: int = MAX_QUEUE,
+        prompt_concurrency: int = PROMPT_CONCURRENCY,
+        kv_budget: int | None = None,
         context_length: int | None = None,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         kv_bits: int | None = None,
         weight_bits: int | None = None,
         weight_group: int = 64,
     ) -> None:
-        if parallel < 1:
-            raise BackendError(f"{parallel} rows at once cannot run", "use 1 or more")
-        if max_queue < 1:
-            raise BackendError(f"a queue of {max_queue} requests lets none in", "use 1 or more")
+        limits = Limits(parallel, max_queue, prompt_concurrency)
+        if kv_budget is not None and kv_budget < 1:
+            raise BackendError(f"a kv budget of {kv_budget} bytes holds nothing", "leave it out, or raise it")
         if cache_bytes < 0:
             raise BackendError(f"a prompt cache of {cache_bytes} bytes is impossible", "use 0 (off) or more")
         precision = Precision(weight_bits=weight_bits, weight_group=weight_group, kv_bits=kv_bits)
@@ -103,8 +105,8 @@ class Model:
                     dtype,
                     threads,
                     precision,
-                    parallel,
-                    max_queue,
+                    limits,
+                    kv_budget,
                     context_length,
                     cache_bytes,
                 )
@@ -122,8 +124,8 @@ class Model:
         dtype: str,
         threads: int | None,
         precision: Precision,
-        parallel: int,
-        max_queue: int,
+        limits: Limits,
+        kv_budget: int | None,
         context_length: int | None,
         cache_bytes: int,
     ) -> None:
@@ -145,7 +147,8 @@ class Model:
                 f"such as {unused[0]}",
                 "its config.json names the wrong family",
             )
-        network.new_caches()  # refuses what it cannot hold now and not at the first request
+        budget = ByteBudget.of(self._ops, network, kv_budget)
+        self._longest = budget.longest_alone(network.context_length)
         self.name = checkpoint.name
         self.tokenizer = checkpoint.text.tokenizer
         self.chat_template = checkpoint.text.template
@@ -160,7 +163,7 @@ class Model:
         self._prompt_cache = PromptCache(cache_bytes)
         namespace = ":".join(str(self.manifest[part]) for part in NAMESPACE)
         self._engine = Engine(self._ops, network, self._prompt_cache, namespace, pipelined=pipelined)
-        self._scheduler = Scheduler(self._engine, parallel, max_queue=max_queue)
+        self._scheduler = Scheduler(self._engine, budget, limits)
 
     def _tick(self) -> bool:
         self._scheduler.tick()
@@ -168,7 +171,7 @@ class Model:
 
     def submit(self, request: Request) -> Generation:
         """Queue a request; returns at once. RequestError, naming the field, for one that cannot run;
-        QueueFull while as many wait as may."""
+        OverBudget for one that memory is not kept for even alone; QueueFull while as many wait as may."""
         validate(request, self._vocabulary_size)
         chat = self._prompt(request)
         prompt, message_ends = chat.token_ids, chat.message_ends
@@ -191,13 +194,19 @@ class Model:
             parameters=RowParameters.of(request, self.tokenizer, self._breakers),
             tokenizer=self.tokenizer,
             max_tokens=UNBOUNDED if request.max_tokens is None else request.max_tokens,
-            context_length=self.context_length,
+            context_length=self.context_length if request.max_tokens is not None else self._longest,
             free_unused=self._ops.free_unused,
             emit=generation.emit,
             finished=self._finished,
             structure=structure,
             id=next(self._ids),
         )
+        if row.length_at_end > self._longest or len(prompt) >= self._longest:
+            raise OverBudget(
+                f"prompt and answer may come to {row.length_at_end} tokens, memory is kept for {self._longest}",
+                "lower max_tokens" if len(prompt) < self._longest else "shorten the prompt",
+                param="max_tokens" if len(prompt) < self._longest else _prompt_field(request),
+            )
         generation.attach(row)
         self._scheduler.submit(row)
         self._worker.call(lambda: None)  # it may be asleep
@@ -324,7 +333,8 @@ def load(model: str, **options: Any) -> Model:
     """Open MODEL (a Hugging Face directory, a .gguf file or an alias) and return it ready to generate.
 
     Options: backend ("auto", "torch", "mlx"), dtype ("auto", "float32", "bfloat16", "float16", "quantized"), threads,
-    parallel (rows at once), max_queue (requests that may wait), context_length (tokens), cache_bytes (prompt cache),
+    parallel (rows at once), max_queue (requests that may wait), prompt_concurrency (prompts read by turns), kv_budget
+    (bytes of live rows' layer caches), context_length (tokens), cache_bytes (prompt cache),
     kv_bits (4 or 8: attention caches), weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128).
     CheckpointError or BackendError, with the mend, where that fails.
     """

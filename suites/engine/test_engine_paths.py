@@ -248,7 +248,7 @@ def test_the_forward_is_submitted_before_the_token_is_read(
                 return call
 
             engine = model._engine
-            for name, word in (("_forward", "forward"), ("_draw", "draw"), ("_decide", "read")):
+            for name, word in (("_forward", "forward"), ("_drawn", "draw"), ("_decide", "read")):
                 monkeypatch.setattr(engine, name, logged(getattr(engine, name), word))
             model.generate(PROMPT, max_tokens=4, ignore_eos=True, **settings)
         # The prefill's draw, then three steps with a forward ahead; the fourth token is the last: none follows it.

@@ -57,6 +57,16 @@ class DenseCache:
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self._buffers)
 
+    def projected_bytes(self, tokens: int) -> int:
+        if not self._buffers:
+            raise ValueError("an empty cache does not know what a token takes")
+        token = sum(buffer.nbytes // (buffer.shape[0] * buffer.shape[2]) for buffer in self._buffers)
+        return token * capacity(self._most_places(tokens))
+
+    def _most_places(self, tokens: int) -> int:
+        """How many tokens are kept at most on the way to so many."""
+        return tokens
+
     def base_of(self, length: int) -> int:
         """The first token that a cache of so many tokens keeps a place for."""
         return 0
@@ -197,6 +207,9 @@ class DenseCache:
         made._buffers = [self._ops.concat(buffers, 2) for buffers in held]
         self._ops.counters.bytes_copied += made.nbytes
         return made
+
+    def return_to(self, length: int) -> bool:
+        return self.trim(self.length - length)
 
     def trim(self, count: int) -> bool:
         if count < 0 or count > self.length - max(self.padding):

@@ -47,6 +47,13 @@ class PairCache:
             self.recurrent.after([each.recurrent for each in earlier]),
         )
 
+    def projected_bytes(self, tokens: int) -> int:
+        return self.attention.projected_bytes(tokens) + self.recurrent.projected_bytes(tokens)
+
+    def return_to(self, length: int) -> bool:
+        # One of them may not have been reached: each goes back from where it is.
+        return self.attention.return_to(length) and self.recurrent.return_to(length)
+
     def trim(self, count: int) -> bool:
         return self.recurrent.can_rewind(count) and self.attention.trim(count) and self.recurrent.trim(count)
 

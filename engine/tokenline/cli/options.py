@@ -79,7 +79,7 @@ class ModelOptions:
         int | None, _option("--weight-group", help="32, 64 or 128 weights to a scale.", panel=ENGINE)
     ] = None
 
-    def load(self, *, parallel: int = 1) -> Model:
+    def load(self, *, parallel: int = 1, **limits: int | None) -> Model:
         import tokenline  # here: `tokenline --help` needs no engine
 
         bounds = {
@@ -89,6 +89,7 @@ class ModelOptions:
             "kv_bits": self.kv_bits,
             "weight_bits": self.weight_bits,
             "weight_group": self.weight_group,
+            **limits,
         }
         return tokenline.load(
             self.model,
@@ -258,6 +259,19 @@ def parsed_ids(option: str, text: str, param: str) -> tuple[int, ...]:
         raise RequestError(
             f"{option} {text!r} is not a list of token ids", "write it like 1,2,3", param=param
         ) from None
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def parsed_bytes(option: str, text: str) -> int:
+    """A size in bytes, or in K, M, G or T: powers of 1024."""
+    number, unit = text[:-1], text[-1:].upper()
+    if unit.isdigit():
+        number, unit = text, ""
+    if unit not in _UNITS or not (number.isascii() and number.isdigit()):
+        raise RequestError(f"{option} {text!r} is not a size", "write it like 512M or 2G")
+    return int(number) * _UNITS[unit]
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -11,6 +11,7 @@ from tokenline.ops.arrays import HostArray, QuantizedArray, coded, dense, stack_
 from tokenline.ops.base import WorkCounters
 from tokenline.ops.blas import load_blas
 from tokenline.ops.largest import first_by_blocks
+from tokenline.ops.memory import free_host_bytes
 from tokenline.ops.precision import Precision
 from tokenline.ops.scored_attention import scored_attention
 
@@ -92,6 +93,13 @@ class MlxOps:
 
     def weight_bytes(self, weight: Weight) -> int:
         return weight.nbytes
+
+    def free_bytes(self) -> int:
+        if self.device == "cpu":
+            return free_host_bytes()
+        told = mx.device_info()
+        most = told.get("max_recommended_working_set_size") or told["memory_size"]
+        return max(0, int(most) - mx.get_active_memory())
 
     def free_unused(self) -> None:
         mx.clear_cache()
