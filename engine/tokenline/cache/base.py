@@ -22,7 +22,7 @@ class LayerCache(Protocol):
         ...
 
     def extend(self, other: Self) -> None:
-        """Append other's rows to this batch: one pad and one concatenation."""
+        """Append other's rows to this batch: one pass over both, and `other` is as it was."""
         ...
 
     def filter(self, keep: Sequence[int]) -> None:
