@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -66,7 +66,8 @@ class MlxOps:
         mx.async_eval(*arrays)
 
     def weight(self, value: HostArray) -> Weight:
-        return self.tied(self.table(value))
+        table = self.table(value)
+        return ColumnWeight(table) if self._by_columns(table) else table
 
     def table(self, value: HostArray) -> mx.array | PackedWeight:
         value = coded(value, self.precision)
@@ -77,9 +78,10 @@ class MlxOps:
         return array
 
     def tied(self, table: mx.array | PackedWeight) -> Weight:
-        if self.device == "cpu" and isinstance(table, mx.array):
-            return ColumnWeight(table)
-        return table
+        return ColumnWeight(table, rows=table) if self._by_columns(table) else table
+
+    def _by_columns(self, table: mx.array | PackedWeight) -> TypeGuard[mx.array]:
+        return self.device == "cpu" and isinstance(table, mx.array)
 
     def expert_weights(self, values: Sequence[HostArray]) -> mx.array | PackedWeight:
         values = [coded(value, self.precision) for value in values]
@@ -116,7 +118,7 @@ class MlxOps:
                 bits=weight.bits,
             )
         elif isinstance(weight, ColumnWeight):
-            y = x @ weight.columns
+            y = weight.product(x)
         else:
             y = x @ weight.T
         return y if bias is None else y + bias
