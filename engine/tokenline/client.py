@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenline.budget import ByteBudget
 from tokenline.checkpoint.generation_config import generation_defaults
 from tokenline.checkpoint.open import open_checkpoint
 from tokenline.checkpoint.open_adapters import open_adapters
@@ -20,19 +21,19 @@ from tokenline.decode.sampling import BreakerTable, RowParameters
 from tokenline.decode.structure import StructureTable
 from tokenline.embedding import embedding
 from tokenline.engine import Engine
-from tokenline.errors import BackendError, CacheFileError, CheckpointError, RequestError
+from tokenline.errors import BackendError, CacheFileError, CheckpointError, OverBudget, RequestError
 from tokenline.generation import Generation
 from tokenline.models import FAMILIES
 from tokenline.models.text_part import text_config
 from tokenline.namespace import namespace_of
 from tokenline.ops import Precision, open_ops
-from tokenline.prompt import Prompts
+from tokenline.prompt import Prompts, prompt_field
 from tokenline.prompt_cache import PromptCache
 from tokenline.prompt_cache_file import PromptCacheFile
 from tokenline.request import Request, request_of, validate
 from tokenline.result import manifest_of, result_of
 from tokenline.row import Event, Row
-from tokenline.scheduler import MAX_QUEUE, Scheduler
+from tokenline.scheduler import MAX_QUEUE, PROMPT_CONCURRENCY, Limits, Scheduler
 from tokenline.text.chat_template import ChatPrompt
 from tokenline.worker import Worker
 
@@ -56,6 +57,8 @@ class Model:
         threads: int | None = None,
         parallel: int = 4,
         max_queue: int = MAX_QUEUE,
+        prompt_concurrency: int = PROMPT_CONCURRENCY,
+        kv_budget: int | None = None,
         context_length: int | None = None,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         kv_bits: int | None = None,
@@ -64,10 +67,9 @@ class Model:
         adapters: Mapping[str, str | Path] | None = None,
         prompt_cache_file: str | Path | None = None,
     ) -> None:
-        if parallel < 1:
-            raise BackendError(f"{parallel} rows at once cannot run", "use 1 or more")
-        if max_queue < 1:
-            raise BackendError(f"a queue of {max_queue} requests lets none in", "use 1 or more")
+        limits = Limits(parallel, max_queue, prompt_concurrency)
+        if kv_budget is not None and kv_budget < 1:
+            raise BackendError(f"a kv budget of {kv_budget} bytes holds nothing", "leave it out, or raise it")
         if cache_bytes < 0:
             raise BackendError(f"a prompt cache of {cache_bytes} bytes is impossible", "use 0 (off) or more")
         if prompt_cache_file is not None and cache_bytes == 0:
@@ -83,8 +85,8 @@ class Model:
                     dtype,
                     threads,
                     precision,
-                    parallel,
-                    max_queue,
+                    limits,
+                    kv_budget,
                     context_length,
                     cache_bytes,
                     adapters or {},
@@ -104,8 +106,8 @@ class Model:
         dtype: str,
         threads: int | None,
         precision: Precision,
-        parallel: int,
-        max_queue: int,
+        limits: Limits,
+        kv_budget: int | None,
         context_length: int | None,
         cache_bytes: int,
         directories: Mapping[str, str | Path],
@@ -132,7 +134,8 @@ class Model:
                 "its config.json names the wrong family",
             )
         adapters.require_all_taken()
-        network.new_caches()  # refuses what it cannot hold now and not at the first request
+        budget = ByteBudget.of(self._ops, network, kv_budget)
+        self._longest = budget.longest_alone(network.context_length)
         self.name = checkpoint.name
         self._adapter_hashes = adapters.hashes
         self.adapters = tuple(adapters.hashes)
@@ -156,7 +159,7 @@ class Model:
         self._engine = Engine(
             self._ops, network, self._prompt_cache, namespace, pipelined=pipelined, adapters=adapters
         )
-        self._scheduler = Scheduler(self._engine, parallel, max_queue=max_queue)
+        self._scheduler = Scheduler(self._engine, budget, limits)
         self._cache_file = None
         if prompt_cache_file is not None:
             self._cache_file = PromptCacheFile(Path(prompt_cache_file), self._ops, network.new_caches)
@@ -168,7 +171,7 @@ class Model:
 
     def submit(self, request: Request) -> Generation:
         """Queue a request; returns at once. RequestError, naming the field, for one that cannot run;
-        QueueFull while as many wait as may."""
+        OverBudget for one that memory is not kept for even alone; QueueFull while as many wait as may."""
         chat = self.prompt(request)
         prompt, message_ends = chat.token_ids, chat.message_ends
         structure = self._structures.of(request, chat.text, lambda index: _call_id(prompt, index))
@@ -180,13 +183,19 @@ class Model:
             parameters=RowParameters.of(request, self.tokenizer, self._breakers),
             tokenizer=self.tokenizer,
             max_tokens=UNBOUNDED if request.max_tokens is None else request.max_tokens,
-            context_length=self.context_length,
+            context_length=self.context_length if request.max_tokens is not None else self._longest,
             free_unused=self._ops.free_unused,
             emit=generation.emit,
             finished=self._finished,
             structure=structure,
             id=next(self._ids),
         )
+        if row.length_at_end > self._longest or len(prompt) >= self._longest:
+            raise OverBudget(
+                f"prompt and answer may come to {row.length_at_end} tokens, memory is kept for {self._longest}",
+                "lower max_tokens" if len(prompt) < self._longest else "shorten the prompt",
+                param="max_tokens" if len(prompt) < self._longest else prompt_field(request),
+            )
         generation.attach(row)
         self._scheduler.submit(row)
         self._worker.call(lambda: None)  # it may be asleep
@@ -331,10 +340,11 @@ def load(model: str, **options: Any) -> Model:
     """Open MODEL (a Hugging Face directory, a .gguf file or an alias) and return it ready to generate.
 
     Options: backend ("auto", "torch", "mlx"), dtype ("auto", "float32", "bfloat16", "float16", "quantized"), threads,
-    parallel (rows at once), max_queue (requests that may wait), context_length (tokens), cache_bytes (prompt cache),
-    kv_bits (4 or 8: attention caches),
-    weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128), adapters (name to the directory of
-    a LoRA or DoRA as PEFT or mlx-lm saves it; requests name one), prompt_cache_file (kept between processes: read now,
-    written by `close` and `save_cache`). CheckpointError or BackendError, with the mend, where that fails.
+    parallel (rows at once), max_queue (requests that may wait), prompt_concurrency (prompts read by turns), kv_budget
+    (bytes of live rows' layer caches), context_length (tokens), cache_bytes (prompt cache), kv_bits (4 or 8: attention
+    caches), weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128), adapters (name to the
+    directory of a LoRA or DoRA as PEFT or mlx-lm saves it; requests name one), prompt_cache_file (kept between
+    processes: read now, written by `close` and `save_cache`). CheckpointError or BackendError, with the mend, where
+    that fails.
     """
     return Model(model, **options)

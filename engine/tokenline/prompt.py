@@ -12,6 +12,11 @@ from tokenline.text.tokenizer import Tokenizer
 from tokenline.text.tool_format import conversation
 
 
+def prompt_field(request: Request) -> str:
+    """Where a request has its prompt."""
+    return "messages" if request.messages is not None else "prompt"
+
+
 @dataclass(frozen=True)
 class Prompts:
     """Of one checkpoint; any thread may ask it."""
@@ -25,7 +30,7 @@ class Prompts:
     def of(self, request: Request) -> ChatPrompt:
         """The whole prompt, as a row starts with it; RequestError for one that is empty or leaves no room."""
         chat = self._whole(request)
-        field = "messages" if request.messages is not None else "prompt"
+        field = prompt_field(request)
         count = len(chat.token_ids)
         if not count:
             raise RequestError("the prompt is empty", "give it at least one token", param=field)

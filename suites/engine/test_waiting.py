@@ -35,7 +35,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_again(narrow: Model) -> None
     for generation in (running, *waiting, narrow.submit(request_of(PROMPT, **LONG))):
         generation.cancel()
         assert generation.result()["finish_cause"] == "Cancelled"
-    with pytest.raises(BackendError, match="lets none in"):
+    with pytest.raises(BackendError, match="max_queue 0 lets nothing run"):
         Model("nothing", max_queue=0)
 
 
