@@ -183,6 +183,7 @@ def _nemotron(config: Mapping[str, Any]) -> dict[str, Any]:
     made = {
         **_mamba(config),
         "attention.layer_norm_rms_epsilon": config["layer_norm_epsilon"],
+        "attention.layer_norm_epsilon": config["layer_norm_epsilon"],
         "attention.head_count_kv": [config["num_key_value_heads"] * (kind == "full_attention") for kind in kinds],
         "attention.value_length": config["head_dim"],
         "feed_forward_length": [inner * (kind in ("mlp", "moe")) for kind in kinds],
@@ -263,7 +264,12 @@ FORMS: dict[str, Form] = {
     "minicpm": Form(MODEL_ARCH.MINICPM, values.pairs_as_neighbours, _minicpm),
     "mistral": Form(MODEL_ARCH.LLAMA, values.pairs_as_neighbours, _rope_of_head),
     "mixtral": Form(MODEL_ARCH.LLAMA, values.pairs_as_neighbours, _rope_of_head),
-    "nemotron_h": Form(MODEL_ARCH.NEMOTRON_H, values.state_space, _nemotron),
+    "nemotron_h": Form(
+        MODEL_ARCH.NEMOTRON_H,
+        values.state_space,
+        _nemotron,
+        without=("num_experts_per_tok", "n_group", "topk_group", "moe_intermediate_size"),
+    ),
     "nemotron_h_moe": Form(MODEL_ARCH.NEMOTRON_H_MOE, values.state_space, _nemotron),
     "olmo2": Form(MODEL_ARCH.OLMO2),
     "phi3": Form(MODEL_ARCH.PHI3, metadata=_phi3),
@@ -301,9 +307,11 @@ def write_gguf(
             **form.metadata(config),
         }.items()
     }
+    if not config.get("num_local_experts", 1):
+        del said[f"{writer.arch}.expert_used_count"], said[f"{writer.arch}.expert_count"]
     for key, value in {**said, **_vocabulary(directory), **(metadata or {})}.items():
         _add(writer, key, value)
-    named = {**dict(_named(config, weights, form)), **(tensors or {})}
+    named = {**dict(_named(config, weights, form)), **_longrope(config), **(tensors or {})}
     for name, value in named.items():
         if isinstance(value, tuple):
             writer.add_tensor(name, value[0], raw_dtype=value[1])
@@ -340,6 +348,15 @@ def _named(config: Mapping[str, Any], weights: Mapping[str, Any], form: Form) ->
             yield _gguf_name(names, told), changed
     for whole, each in experts.items():
         yield whole, np.stack([each[index] for index in sorted(each)])
+
+
+def _longrope(config: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    scaling = config.get("rope_scaling") or {}
+    return {
+        f"rope_factors_{length}.weight": np.asarray(scaling[f"{length}_factor"], np.float32)
+        for length in ("long", "short")
+        if f"{length}_factor" in scaling
+    }
 
 
 def _gguf_name(names: gguf.TensorNameMap, name: str) -> str:
