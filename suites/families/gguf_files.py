@@ -94,7 +94,10 @@ def _minicpm(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gemma(config: Mapping[str, Any]) -> dict[str, Any]:
-    made = {"attention.sliding_window": config["sliding_window"], "attention.value_length": config["head_dim"]}
+    made = {
+        "attention.sliding_window": config["sliding_window"],
+        "attention.value_length": config["head_dim"],
+    }
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         made |= {key: config[key]} if config[key] is not None else {}
     if config["model_type"] == "gemma3_text":
@@ -184,7 +187,9 @@ def _nemotron(config: Mapping[str, Any]) -> dict[str, Any]:
         **_mamba(config),
         "attention.layer_norm_rms_epsilon": config["layer_norm_epsilon"],
         "attention.layer_norm_epsilon": config["layer_norm_epsilon"],
-        "attention.head_count_kv": [config["num_key_value_heads"] * (kind == "full_attention") for kind in kinds],
+        "attention.head_count_kv": [
+            config["num_key_value_heads"] * (kind == "full_attention") for kind in kinds
+        ],
         "attention.value_length": config["head_dim"],
         "feed_forward_length": [inner * (kind in ("mlp", "moe")) for kind in kinds],
         "rope.scaling.finetuned": False,
@@ -303,7 +308,11 @@ def write_gguf(
     said = {
         f"{writer.arch}.{key}": value
         for key, value in {
-            **{gguf_key: config[key] for key, gguf_key in COMMON.items() if config.get(key) is not None and key not in form.without},
+            **{
+                gguf_key: config[key]
+                for key, gguf_key in COMMON.items()
+                if config.get(key) is not None and key not in form.without
+            },
             **form.metadata(config),
         }.items()
     }
@@ -386,7 +395,9 @@ def _mxfp4(name: str, blocks: np.ndarray, scales: np.ndarray) -> values.Named:
 def _vocabulary(directory: Path) -> dict[str, Any]:
     tokenizer = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
     special = {entry["content"] for entry in tokenizer["added_tokens"]}
-    vocabulary = {entry["content"]: entry["id"] for entry in tokenizer["added_tokens"]} | tokenizer["model"]["vocab"]
+    vocabulary = {entry["content"]: entry["id"] for entry in tokenizer["added_tokens"]} | tokenizer["model"][
+        "vocab"
+    ]
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
     settings = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
     return {

@@ -64,7 +64,9 @@ TOLD: dict[str, Told] = {
     ),
     "qwen3_moe": Told("Every layer has experts.", layers=(0, 2)),
     "qwen3_next": Told(
-        "Every layer has experts; and as qwen3_5.", {"rms_norm_eps": 1e-6, "mlp_only_layers": []}, (1, 1, 2, 3)
+        "Every layer has experts; and as qwen3_5.",
+        {"rms_norm_eps": 1e-6, "mlp_only_layers": []},
+        (1, 1, 2, 3),
     ),
 }
 # gpt-oss is compared with llama.cpp as that reads it: the file cannot say that yarn's ramp is not cut to whole
@@ -89,11 +91,7 @@ def told(checkpoint: Path, directory: Path, what: Told) -> Path:
         if pattern is not None:
             config["hybrid_override_pattern"] = "".join(pattern[index] for index in what.layers)
         config["num_hidden_layers"] = len(what.layers)
-        weights = {
-            new: value
-            for name, value in weights.items()
-            for new in _renumbered(name, what.layers)
-        }
+        weights = {new: value for name, value in weights.items() for new in _renumbered(name, what.layers)}
         config.pop("mlp_only_layers", None)
     config.update(what.changes)
     (directory / "config.json").write_text(json.dumps(whole), encoding="utf-8")

@@ -63,6 +63,7 @@ def granite_hybrid(config: Mapping[str, Any], name: str, value: np.ndarray) -> N
 
 def falcon_h1(config: Mapping[str, Any], name: str, value: np.ndarray) -> Named:
     """Its multipliers are multiplied into the matrices."""
+
     def of(key: str) -> float:
         return float(config[f"{key}_multiplier"])
 
