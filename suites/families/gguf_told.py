@@ -17,15 +17,15 @@ LAYER = re.compile(r"(.*\.layers\.)(\d+)(\..*)")
 
 @dataclass(frozen=True)
 class Told:
-    """`changes` are keys of config.json. `layers`: of which layers of the checkpoint it is made, in order; lists with an
-    entry for each layer follow."""
+    """`changes` are keys of config.json. `layers`: of which layers of the checkpoint it is made, in order; lists
+    with an entry for each layer follow."""
 
     why: str
     changes: dict[str, Any] = field(default_factory=dict)
     layers: Sequence[int] | None = None
 
 
-HEAD = "The file does not hold query_pre_attn_scalar: llama.cpp takes the size of a head (27B: the width over the heads)."
+HEAD = "The file lacks query_pre_attn_scalar: llama.cpp takes the size of a head (27B: the width over the heads)."
 TOLD: dict[str, Told] = {
     "deepseek_v3": Told(
         "The file holds mscale_all_dim only, and llama.cpp takes mscale for the same.",
@@ -47,7 +47,7 @@ TOLD: dict[str, Told] = {
     "gemma2": Told(HEAD, {"query_pre_attn_scalar": 16}),
     "gemma3": Told(HEAD, {"query_pre_attn_scalar": 16}),
     "llama4": Told(
-        "The file holds neither the chunk nor the temperature's steps: llama.cpp takes the published 8192, 8192 and 0.1.",
+        "The file lacks the chunk and the temperature's steps: llama.cpp takes the published 8192, 8192 and 0.1.",
         {
             "attention_chunk_size": 8192,
             "floor_scale": 8192,

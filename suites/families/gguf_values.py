@@ -1,4 +1,4 @@
-"""What llama.cpp's converter makes of a directory's matrices, family by family: other names, other orders, other values.
+"""What llama.cpp's converter makes of a directory's matrices, family by family: other names, orders, values.
 
 Written down from the format, and proved right by llama.cpp itself, which loads what comes of it and says what
 transformers says of the directory.

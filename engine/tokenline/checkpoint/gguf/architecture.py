@@ -31,9 +31,9 @@ class Joined:
 
 @dataclass(frozen=True)
 class Architecture:
-    """`keys` is config.json, each key with its reader or its value. Tensors by their names in the file without the block
-    and, where both a weight and a bias go the same way, without the ending; `layer` begins a layer's names in the
-    directory."""
+    """`keys` is config.json, each key with its reader or its value. Tensors are by their names in the file, without the
+    block and, where both a weight and a bias go the same way, without the ending; `layer` begins a layer's names in
+    the directory."""
 
     family: str
     keys: Mapping[str, Any]

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from tokenline.checkpoint.gguf.architecture import Architecture
+from tokenline.checkpoint.gguf.delta_net import DELTA_NET_ARCHITECTURES
 from tokenline.checkpoint.gguf.dense import DENSE_ARCHITECTURES
 from tokenline.checkpoint.gguf.experts import EXPERT_ARCHITECTURES
 from tokenline.checkpoint.gguf.recurrent import RECURRENT_ARCHITECTURES
 from tokenline.checkpoint.gguf.said import Said
 from tokenline.errors import CheckpointError
 
-_ALL = {**DENSE_ARCHITECTURES, **EXPERT_ARCHITECTURES, **RECURRENT_ARCHITECTURES}
+_ALL = {
+    **DENSE_ARCHITECTURES,
+    **EXPERT_ARCHITECTURES,
+    **RECURRENT_ARCHITECTURES,
+    **DELTA_NET_ARCHITECTURES,
+}
 _WITH_EXPERTS = {"llama": "mixtral"}  # one name for two families: with experts it is this row
 ARCHITECTURES: dict[str, Architecture] = {
     name: row for name, row in _ALL.items() if name not in _WITH_EXPERTS.values()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tokenline.checkpoint.gguf.architecture import (
     ATTENTION,
-    BLOCK,
     COUNTS,
     DENSE,
-    EXPERTS,
     FRAME,
     HEADS,
     OUTSIDE,
@@ -19,28 +16,16 @@ from tokenline.checkpoint.gguf.architecture import (
     Joined,
     Matrix,
 )
+from tokenline.checkpoint.gguf.delta_net import of_heads
 from tokenline.checkpoint.gguf.dense import MULTIPLIERS
 from tokenline.checkpoint.gguf.experts import GROUPED
-from tokenline.checkpoint.gguf.rope import PARTIAL_ROPE
-from tokenline.checkpoint.gguf.said import MEND, Said, flag, has, most, number, whole
+from tokenline.checkpoint.gguf.said import Said, has, most, number, whole
 from tokenline.checkpoint.gguf.undo import (
-    around_zero,
-    by_key_head,
     flat,
     gates_above_ups,
     logarithm,
     taps,
-    value_heads,
 )
-from tokenline.errors import CheckpointError
-
-
-def _of_heads(said: Said) -> int:
-    """Entries of a head of a state space."""
-    heads, inner = said.whole("ssm.time_step_rank"), said.whole("ssm.inner_size")
-    if heads == 0 or inner % heads:
-        raise CheckpointError(f"{said.file} has a state space of {inner} in {heads} heads", MEND)
-    return inner // heads
 
 
 def _attending(said: Said) -> list[bool]:
@@ -65,7 +50,7 @@ def _granite_positions(said: Said) -> str:
 # Mamba 2 under the names of the hybrids, and under its own.
 _HYBRID = {
     "mamba_n_heads": whole("ssm.time_step_rank"),
-    "mamba_d_head": _of_heads,
+    "mamba_d_head": of_heads,
     "mamba_d_ssm": whole("ssm.inner_size"),
     "mamba_n_groups": whole("ssm.group_count"),
     "mamba_d_state": whole("ssm.state_size"),
@@ -108,7 +93,7 @@ _NEMOTRON = {
     **HEADS,
     **_OWN,
     "mamba_num_heads": whole("ssm.time_step_rank"),
-    "mamba_head_dim": _of_heads,
+    "mamba_head_dim": of_heads,
     "mamba_proj_bias": has("ssm_in.bias"),
     "ssm_state_size": whole("ssm.state_size"),
     "layers_block_type": _nemotron_kinds,
@@ -125,26 +110,6 @@ _NEMOTRON_LAYERS = {
     "ffn_up": "mixer.up_proj",
     "ffn_down": "mixer.down_proj",
 }
-_DELTA_NET = {
-    **DENSE,
-    **PARTIAL_ROPE,
-    "linear_num_key_heads": whole("ssm.group_count"),
-    "linear_num_value_heads": whole("ssm.time_step_rank"),
-    "linear_key_head_dim": whole("ssm.state_size"),
-    "linear_value_head_dim": _of_heads,
-    "linear_conv_kernel_dim": whole("ssm.conv_kernel"),
-    "full_attention_interval": whole("full_attention_interval", 4),
-}
-_DELTA_LAYERS = {
-    **ATTENTION,
-    "attn_norm": Matrix("input_layernorm", around_zero),
-    "post_attention_norm": Matrix("post_attention_layernorm", around_zero),
-    "attn_q_norm": Matrix("self_attn.q_norm", around_zero),
-    "attn_k_norm": Matrix("self_attn.k_norm", around_zero),
-    "ssm_norm": "linear_attn.norm",
-}
-_DELTA_OUTSIDE = {**OUTSIDE, "output_norm": Matrix("model.norm", around_zero)}
-
 RECURRENT_ARCHITECTURES = {
     "mamba2": Architecture(
         "mamba2",
@@ -152,7 +117,7 @@ RECURRENT_ARCHITECTURES = {
             **FRAME,
             **_OWN,
             "num_heads": whole("ssm.time_step_rank"),
-            "head_dim": _of_heads,
+            "head_dim": of_heads,
             "state_size": whole("ssm.state_size"),
         },
         {"attn_norm": "norm", **_state_space("mixer")},
@@ -263,50 +228,5 @@ RECURRENT_ARCHITECTURES = {
             "token_embd_norm": "model.embedding_norm",
             "output": "lm_head",
         },
-    ),
-    "qwen3next": Architecture(
-        "qwen3_next",
-        {
-            **_DELTA_NET,
-            "num_experts": whole("expert_count"),
-            "num_experts_per_tok": whole("expert_used_count"),
-            "moe_intermediate_size": whole("expert_feed_forward_length"),
-            "shared_expert_intermediate_size": whole("expert_shared_feed_forward_length"),
-            "norm_topk_prob": True,
-        },
-        {
-            **_DELTA_LAYERS,
-            **EXPERTS,
-            "ssm_a": Matrix("linear_attn.A_log", logarithm),
-            "ssm_dt.bias": "linear_attn.dt_bias",
-            "ssm_conv1d.weight": Matrix("linear_attn.conv1d.weight", taps),
-            "ssm_ba": "linear_attn.in_proj_ba",
-            "ssm_out": "linear_attn.out_proj",
-            "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
-            "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
-            "ffn_up_shexp": "mlp.shared_expert.up_proj",
-            "ffn_down_shexp": "mlp.shared_expert.down_proj",
-        },
-        joined=(
-            Joined("linear_attn.in_proj_qkvz.weight", ("attn_qkv.weight", "attn_gate.weight"), by_key_head),
-        ),
-        outside=_DELTA_OUTSIDE,
-    ),
-    "qwen35": Architecture(
-        "qwen3_5_text",
-        _DELTA_NET,
-        {
-            **BLOCK,
-            **_DELTA_LAYERS,
-            "attn_qkv": Matrix("linear_attn.in_proj_qkv", value_heads(after_keys=True)),
-            "attn_gate": Matrix("linear_attn.in_proj_z", value_heads()),
-            "ssm_a": Matrix("linear_attn.A_log", value_heads(logarithm)),
-            "ssm_dt.bias": Matrix("linear_attn.dt_bias", value_heads()),
-            "ssm_conv1d.weight": Matrix("linear_attn.conv1d.weight", value_heads(taps, after_keys=True)),
-            "ssm_alpha": Matrix("linear_attn.in_proj_a", value_heads()),
-            "ssm_beta": Matrix("linear_attn.in_proj_b", value_heads()),
-            "ssm_out": Matrix("linear_attn.out_proj", value_heads(axis=1)),
-        },
-        outside=_DELTA_OUTSIDE,
     ),
 }

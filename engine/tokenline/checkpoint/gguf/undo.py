@@ -84,8 +84,8 @@ def _by_key_head(rows: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
 
 
 def value_heads(before: Undo | None = None, *, axis: int = 0, after_keys: bool = False) -> Undo:
-    """Qwen 3.5: value heads stored in turn over the key heads, put back to one key head after another. `before` is undone
-    first; `after_keys`: the rows of q and k come before them."""
+    """Qwen 3.5: value heads stored in turn over the key heads, put back to one key head after another. `before` is
+    undone first; `after_keys`: the rows of q and k come before them."""
 
     def undo(array: HostArray, config: Mapping[str, Any]) -> HostArray:
         rows = dense(array if before is None else before(array, config)).swapaxes(0, axis)
