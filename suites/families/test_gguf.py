@@ -14,6 +14,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+import xllamacpp  # noqa: F401  (first: it cannot be loaded behind the BLAS that MLX is given, whose symbols are global)
 from distance import ENVELOPE, apart
 from family_oracles import Transformers
 from gguf import GGMLQuantizationType as Kind
@@ -106,11 +107,28 @@ def test_every_architecture_is_written() -> None:
     assert {gguf.MODEL_ARCH_NAMES[form.architecture] for form in FORMS.values()} == set(ARCHITECTURES)
 
 
-def test_llama_cpp_reads_the_file_as_its_family(written: Written) -> None:
-    """The log probabilities of the last positions of a text that no model has seen, and a greedy answer."""
+def numbers_of(file: Path, *kinds: Kind) -> dict[str, np.ndarray]:
+    """Tensors of those types of blocks, as floats."""
+    return {
+        tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(
+            tuple(int(size) for size in reversed(tensor.shape))
+        )
+        for tensor in gguf.GGUFReader(file).tensors
+        if tensor.tensor_type in kinds
+    }
+
+
+def test_llama_cpp_reads_the_file_as_its_family(written: Written, tmp_path: Path) -> None:
+    """The log probabilities of the last positions of a text that no model has seen, and a greedy answer.
+
+    gpt-oss's experts are given in floats: what blocks are multiplied with, llama.cpp rounds to eight bits.
+    """
     theirs = as_llama_cpp_reads(written)
     prompt = TOKENS[:70]
-    with LlamaCpp(written.file) as arm:
+    file = written.file
+    if (numbers := numbers_of(file, Kind.MXFP4)) != {}:
+        file = written_as(written.name, tmp_path, tensors=numbers).file
+    with LlamaCpp(file) as arm:
         rows = arm.logits(tuple(prompt), 60)
         answer = list(
             arm.generate(Case(name="greedy", prompt_token_ids=tuple(prompt), max_tokens=12)).token_ids
@@ -207,15 +225,9 @@ def test_blocks_of_any_layout_say_what_their_numbers_say(
         blocks = value.ndim > 1 and value.shape[-1] % 32 == 0 and "norm" not in tensor and "inp" not in tensor
         return kind if blocks else Kind.F32
 
-    few = written_as(name, tmp_path / "few", stored=stored) if (tmp_path / "few").mkdir() is None else None
-    assert few is not None
-    floats = {
-        tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(
-            tuple(int(size) for size in reversed(tensor.shape))
-        )
-        for tensor in gguf.GGUFReader(few.file).tensors
-        if tensor.tensor_type == kind
-    }
+    (tmp_path / "few").mkdir()
+    few = written_as(name, tmp_path / "few", stored=stored)
+    floats = numbers_of(few.file, kind)
     assert any(value.ndim == 3 for value in floats.values()) or name == "gpt_oss"
     (tmp_path / "many").mkdir()
     many = written_as(name, tmp_path / "many", tensors=floats)
