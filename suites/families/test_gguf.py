@@ -215,7 +215,9 @@ def test_scaled_ropes_are_llama_cpps_and_transformers(turned: Written, backend: 
 
 
 @pytest.mark.parametrize("kind", [Kind.Q8_0, Kind.Q4_1, Kind.Q5_0], ids=lambda kind: kind.name)
-@pytest.mark.parametrize("name", ["mixtral", "gpt_oss", "deepseek_v3", "granitemoehybrid_moe"])
+@pytest.mark.parametrize(
+    "name", ["mixtral", "gpt_oss", "deepseek_v3", "granitemoehybrid_moe", "nemotron_h_moe", "qwen3_next"]
+)
 def test_blocks_of_any_layout_say_what_their_numbers_say(
     tmp_path: Path, backend: str, name: str, kind: Kind
 ) -> None:

@@ -6,6 +6,7 @@ blank lines, and every other cut gives other tokens.
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+import sentencepiece
 import xllamacpp  # noqa: F401  (first: see test_gguf)
 from gguf_files import write_gguf
 from gguf_forms import FORMS
@@ -83,25 +85,61 @@ def llama_cpps(file: Path, texts: list[str]) -> list[list[int]]:
         arm.close()
 
 
+def both(file: Path, said: dict[str, Any]) -> tuple[list[list[int]], list[list[int]]]:
+    """Our ids of the texts and llama.cpp's, by a file of that vocabulary."""
+    table = np.zeros((len(said["tokenizer.ggml.tokens"]), 96), np.float32)
+    directory, tensors = MODELS / "llama" / "checkpoint", {"token_embd.weight": table}
+    write_gguf(directory, file, FORMS["llama"], metadata=said, tensors=tensors)
+    metadata = {key: field.contents() for key, field in gguf.GGUFReader(file).fields.items()}
+    tokenizer = gguf_text_parts(metadata).tokenizer
+    return [tokenizer.encode(text, parse_special=True) for text in TEXTS], llama_cpps(file, TEXTS)
+
+
 @pytest.mark.parametrize("name", sorted(CUTS))
 def test_words_are_llama_cpps(tmp_path: Path, vocabulary: dict[str, Any], name: str) -> None:
-    said = vocabulary | {"tokenizer.ggml.pre": name}
-    table = np.zeros((len(vocabulary["tokenizer.ggml.tokens"]), 96), np.float32)
-    file = write_gguf(
-        MODELS / "llama" / "checkpoint",
-        tmp_path / "x.gguf",
-        FORMS["llama"],
-        metadata=said,
-        tensors={"token_embd.weight": table},
-    )
-    tokenizer = gguf_text_parts(
-        {key: field.contents() for key, field in gguf.GGUFReader(file).fields.items()}
-    ).tokenizer
-    theirs = llama_cpps(file, TEXTS)
-    ours = [tokenizer.encode(text, parse_special=True) for text in TEXTS]
+    ours, theirs = both(tmp_path / "x.gguf", vocabulary | {"tokenizer.ggml.pre": name})
     assert [index for index, ids in enumerate(ours) if ids != theirs[index]] == [MARKED] * (
         name in MARKS_APART
     )
+
+
+@pytest.fixture(scope="module")
+def sentences() -> dict[str, Any]:
+    """A vocabulary of SentencePiece's kind, with scores and bytes to fall back to."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT.splitlines()), model_writer=written, model_type="bpe", vocab_size=560,
+        byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        character_coverage=0.98, minloglevel=2,
+    )  # fmt: skip
+    model = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
+    ids = range(model.vocab_size())
+    kinds = [
+        2 if model.is_unknown(i) else 3 if model.is_control(i) else 6 if model.is_byte(i) else 1 for i in ids
+    ]
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": [model.id_to_piece(i) for i in ids],
+        "tokenizer.ggml.scores": [float(model.get_score(i)) for i in ids],
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.merges": None,
+        "tokenizer.ggml.bos_token_id": model.bos_id(),
+        "tokenizer.ggml.eos_token_id": model.eos_id(),
+        "tokenizer.ggml.unknown_token_id": model.unk_id(),
+        "tokenizer.ggml.add_bos_token": None,
+        "llama.vocab_size": len(ids),
+    }
+
+
+@pytest.mark.parametrize("prefix", [True, False], ids=["llama", "gemma"])
+def test_sentencepiece_vocabularies_are_llama_cpps(
+    tmp_path: Path, sentences: dict[str, Any], prefix: bool
+) -> None:
+    """Gemma's say that no space is put before a text."""
+    said = sentences | {"tokenizer.ggml.add_space_prefix": prefix}
+    ours, theirs = both(tmp_path / "x.gguf", said)
+    assert ours == theirs
 
 
 def test_the_cuts_are_told_apart_by_this_vocabulary(vocabulary: dict[str, Any]) -> None:

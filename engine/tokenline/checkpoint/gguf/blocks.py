@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from gguf import GGMLQuantizationType as Kind
@@ -18,6 +19,20 @@ _DEQUANTIZED = (
     Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL, Kind.MXFP4,
 )  # fmt: skip
 _FLOATS = (Kind.F32, Kind.F16)
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """One of the matrices that a tensor stacks, read without the others."""
+
+    name: str
+    data: np.ndarray
+    shape: tuple[int, ...]  # as the file orders it
+    tensor_type: Kind
+
+    @classmethod
+    def of(cls, tensor: Any, index: int) -> Self:
+        return cls(tensor.name, tensor.data[index], tuple(tensor.shape[:-1]), tensor.tensor_type)
 
 
 def read_tensor(tensor: Any) -> HostArray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from operator import itemgetter
 from typing import Any
 
 from gguf import GGUFReader
@@ -12,11 +11,11 @@ from gguf import GGUFReader
 from tokenline.checkpoint.checkpoint import Tensors
 from tokenline.checkpoint.gguf.architecture import Architecture, Matrix
 from tokenline.checkpoint.gguf.architectures import architecture_of
-from tokenline.checkpoint.gguf.blocks import read_tensor
+from tokenline.checkpoint.gguf.blocks import Stacked, read_tensor
 from tokenline.checkpoint.gguf.rope import FACTORS
 from tokenline.checkpoint.gguf.said import Said
 from tokenline.errors import CheckpointError
-from tokenline.ops.arrays import HostArray, map_rows
+from tokenline.ops.arrays import HostArray
 
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 _ENDINGS = (".weight", ".bias")
@@ -84,19 +83,17 @@ def _matrix(table: Mapping[str, str | Matrix], name: str) -> Matrix | None:
 
 
 def _reads(matrix: Matrix, tensor: Any, config: Mapping[str, Any]) -> list[tuple[str, Read]]:
-    undo = matrix.undo
+    def reads(held: Any) -> Read:
+        def read() -> HostArray:
+            array = read_tensor(held)
+            return array if matrix.undo is None else matrix.undo(array, config)
 
-    def whole() -> HostArray:
-        array = read_tensor(tensor)
-        return array if undo is None else undo(array, config)
-
-    def one(expert: int) -> Read:
-        return lambda: map_rows(whole(), itemgetter(expert))
+        return read
 
     if "{expert}" not in matrix.name:
-        return [(matrix.name, whole)]
-    count = int(tensor.shape[-1])
-    return [(matrix.name.format(expert=expert), one(expert)) for expert in range(count)]
+        return [(matrix.name, reads(tensor))]
+    stacked = range(int(tensor.shape[-1]))
+    return [(matrix.name.format(expert=index), reads(Stacked.of(tensor, index))) for index in stacked]
 
 
 def _joined(
