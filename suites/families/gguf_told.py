@@ -28,8 +28,10 @@ class Told:
 HEAD = "The file lacks query_pre_attn_scalar: llama.cpp takes the size of a head (27B: the width over the heads)."
 TOLD: dict[str, Told] = {
     "deepseek_v3": Told(
-        "The file holds mscale_all_dim only, and llama.cpp takes mscale for the same.",
-        {
+        "The file holds mscale_all_dim only, and llama.cpp takes mscale for the same. It norms what comes out of the "
+        "narrow projections with rms_norm_eps, transformers with 1e-6, which is what the published rms_norm_eps is.",
+        {"rms_norm_eps": 1e-6}
+        | {
             key: {
                 "type": "yarn",
                 "rope_type": "yarn",

@@ -237,6 +237,7 @@ def test_blocks_of_any_layout_say_what_their_numbers_say(
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("llama", {"split.count": 3}, r"x\.gguf is one of 3 parts: join them first"),
     ("llama", {"llama.block_count": None}, r"x\.gguf lacks the metadata key llama.block_count"),
     ("llama", {"llama.attention.head_count": "four"}, "llama.attention.head_count is 'four', which is not a whole"),
     ("llama", {"llama.rope.scaling.type": "ntk"}, "scales rope by 'ntk'.*supported: none, linear, yarn, longrope"),

@@ -31,6 +31,9 @@ def _said(name: str, meta: Mapping[str, Any], reader: GGUFReader) -> Said:
 
 def family_and_config(name: str, meta: Mapping[str, Any], reader: GGUFReader) -> tuple[str, dict[str, Any]]:
     """The family, and the metadata as a config.json would spell them."""
+    parts = meta.get("split.count", 1)
+    if parts != 1:
+        raise CheckpointError(f"{name} is one of {parts} parts", "join them first: llama-gguf-split --merge")
     said = _said(name, meta, reader)
     row = architecture_of(said)
     config = {key: reads(said) if callable(reads) else reads for key, reads in row.keys.items()}
