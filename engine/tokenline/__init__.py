@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokenline.errors import BackendError, CacheFileError, CheckpointError, RequestError, TokenlineError
+from tokenline.errors import (
+    BackendError,
+    CacheFileError,
+    CheckpointError,
+    OverBudget,
+    QueueFull,
+    RequestError,
+    TokenlineError,
+)
 
 if TYPE_CHECKING:
     from tokenline.client import Model
 
-__all__ = ["BackendError", "CacheFileError", "CheckpointError", "RequestError", "TokenlineError", "load"]
+__all__ = [
+    "BackendError",
+    "CacheFileError",
+    "CheckpointError",
+    "OverBudget",
+    "QueueFull",
+    "RequestError",
+    "TokenlineError",
+    "load",
+]
 
 
 def load(model: str, **options: Any) -> Model:

@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tokenline.budget import ByteBudget
+from tokenline.checkpoint.generation_config import generation_defaults
 from tokenline.checkpoint.open import open_checkpoint
 from tokenline.checkpoint.open_adapters import open_adapters
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import BreakerTable, RowParameters
 from tokenline.decode.structure import StructureTable
+from tokenline.embedding import embedding
 from tokenline.engine import Engine
-from tokenline.errors import BackendError, CacheFileError, CheckpointError, RequestError
+from tokenline.errors import BackendError, CacheFileError, CheckpointError, OverBudget, RequestError
 from tokenline.generation import Generation
 from tokenline.models import FAMILIES
 from tokenline.models.text_part import text_config
 from tokenline.namespace import namespace_of
 from tokenline.ops import Precision, open_ops
+from tokenline.prompt import Prompts, prompt_field
 from tokenline.prompt_cache import PromptCache
 from tokenline.prompt_cache_file import PromptCacheFile
 from tokenline.request import Request, request_of, validate
 from tokenline.result import manifest_of, result_of
 from tokenline.row import Event, Row
-from tokenline.scheduler import Scheduler
+from tokenline.scheduler import MAX_QUEUE, PROMPT_CONCURRENCY, Limits, Scheduler
 from tokenline.text.chat_template import ChatPrompt
-from tokenline.text.tool_format import conversation
 from tokenline.worker import Worker
 
 DEFAULT_CACHE_BYTES = 1 << 30
@@ -52,6 +56,9 @@ class Model:
         dtype: str = "auto",
         threads: int | None = None,
         parallel: int = 4,
+        max_queue: int = MAX_QUEUE,
+        prompt_concurrency: int = PROMPT_CONCURRENCY,
+        kv_budget: int | None = None,
         context_length: int | None = None,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         kv_bits: int | None = None,
@@ -60,13 +67,15 @@ class Model:
         adapters: Mapping[str, str | Path] | None = None,
         prompt_cache_file: str | Path | None = None,
     ) -> None:
-        if parallel < 1:
-            raise BackendError(f"{parallel} rows at once cannot run", "use 1 or more")
+        limits = Limits(parallel, max_queue, prompt_concurrency)
+        if kv_budget is not None and kv_budget < 1:
+            raise BackendError(f"a kv budget of {kv_budget} bytes holds nothing", "leave it out, or raise it")
         if cache_bytes < 0:
             raise BackendError(f"a prompt cache of {cache_bytes} bytes is impossible", "use 0 (off) or more")
         if prompt_cache_file is not None and cache_bytes == 0:
             raise BackendError("a prompt cache of 0 bytes has nothing to keep in a file", "give it bytes")
         precision = Precision(weight_bits=weight_bits, weight_group=weight_group, kv_bits=kv_bits)
+        self._ids = itertools.count(1)
         self._worker = Worker("tokenline")
         try:
             self._worker.call(
@@ -76,7 +85,8 @@ class Model:
                     dtype,
                     threads,
                     precision,
-                    parallel,
+                    limits,
+                    kv_budget,
                     context_length,
                     cache_bytes,
                     adapters or {},
@@ -96,7 +106,8 @@ class Model:
         dtype: str,
         threads: int | None,
         precision: Precision,
-        parallel: int,
+        limits: Limits,
+        kv_budget: int | None,
         context_length: int | None,
         cache_bytes: int,
         directories: Mapping[str, str | Path],
@@ -123,7 +134,8 @@ class Model:
                 "its config.json names the wrong family",
             )
         adapters.require_all_taken()
-        network.new_caches()  # refuses what it cannot hold now and not at the first request
+        budget = ByteBudget.of(self._ops, network, kv_budget)
+        self._longest = budget.longest_alone(network.context_length)
         self.name = checkpoint.name
         self._adapter_hashes = adapters.hashes
         self.adapters = tuple(adapters.hashes)
@@ -132,8 +144,13 @@ class Model:
         self._breakers = BreakerTable(self.tokenizer)
         self._structures = StructureTable(self.tokenizer, self.chat_template, network.vocabulary_size)
         self.context_length = network.context_length
+        self._prompts = Prompts(
+            self.name, self.tokenizer, self.chat_template, self._structures, self.context_length
+        )
+        # What its authors would have a request that leaves these fields open say; the server applies it where asked.
+        self.generation_defaults = generation_defaults(checkpoint.generation_config)
         self.weight_bytes = network.weight_bytes
-        self._vocabulary_size = network.vocabulary_size
+        self.vocabulary_size = network.vocabulary_size
         pipelined = os.environ.get("TOKENLINE_SYNC", "") not in ("1", "true")
         self.manifest = manifest_of(checkpoint, self._ops, pipelined)
         self.manifest["weight_bytes"] = network.weight_bytes
@@ -142,7 +159,7 @@ class Model:
         self._engine = Engine(
             self._ops, network, self._prompt_cache, namespace, pipelined=pipelined, adapters=adapters
         )
-        self._scheduler = Scheduler(self._engine, parallel)
+        self._scheduler = Scheduler(self._engine, budget, limits)
         self._cache_file = None
         if prompt_cache_file is not None:
             self._cache_file = PromptCacheFile(Path(prompt_cache_file), self._ops, network.new_caches)
@@ -153,22 +170,11 @@ class Model:
         return not self._scheduler.idle
 
     def submit(self, request: Request) -> Generation:
-        """Queue a request; returns at once. RequestError, naming the field, for one that cannot run."""
-        validate(request, self._vocabulary_size)
-        self._require_adapter(request.adapter)
-        chat = self._prompt(request)
+        """Queue a request; returns at once. RequestError, naming the field, for one that cannot run;
+        OverBudget for one that memory is not kept for even alone; QueueFull while as many wait as may."""
+        chat = self.prompt(request)
         prompt, message_ends = chat.token_ids, chat.message_ends
-        if not prompt:
-            raise RequestError(
-                "the prompt is empty", "give it at least one token", param=_prompt_field(request)
-            )
-        if len(prompt) >= self.context_length:
-            raise RequestError(
-                f"the prompt has {len(prompt)} tokens, the context {self.context_length}",
-                "shorten the prompt: at least one token must fit after it",
-                param=_prompt_field(request),
-            )
-        structure = self._structures.of(request, chat.end, lambda index: _call_id(prompt, index))
+        structure = self._structures.of(request, chat.text, lambda index: _call_id(prompt, index))
         generation = Generation()
         row = Row(
             request=request,
@@ -177,14 +183,22 @@ class Model:
             parameters=RowParameters.of(request, self.tokenizer, self._breakers),
             tokenizer=self.tokenizer,
             max_tokens=UNBOUNDED if request.max_tokens is None else request.max_tokens,
-            context_length=self.context_length,
+            context_length=self.context_length if request.max_tokens is not None else self._longest,
             free_unused=self._ops.free_unused,
             emit=generation.emit,
-            finished=lambda row: result_of(row, self.manifest, self._adapter_hashes.get(row.lane)),
+            finished=self._finished,
             structure=structure,
+            id=next(self._ids),
         )
+        if row.length_at_end > self._longest or len(prompt) >= self._longest:
+            raise OverBudget(
+                f"prompt and answer may come to {row.length_at_end} tokens, memory is kept for {self._longest}",
+                "lower max_tokens" if len(prompt) < self._longest else "shorten the prompt",
+                param="max_tokens" if len(prompt) < self._longest else prompt_field(request),
+            )
         generation.attach(row)
-        self._worker.call(lambda: self._scheduler.submit(row))
+        self._scheduler.submit(row)
+        self._worker.call(lambda: None)  # it may be asleep
         return generation
 
     def _require_adapter(self, name: str | None) -> None:
@@ -195,23 +209,20 @@ class Model:
                 param="adapter",
             )
 
-    def _prompt(self, request: Request) -> ChatPrompt:
-        if request.prompt_token_ids is not None:
-            return ChatPrompt(list(request.prompt_token_ids), [])
-        if request.prompt is not None:
-            return ChatPrompt(self.tokenizer.encode(request.prompt), [])
-        if self.chat_template is None:
-            raise RequestError(f"{self.name} has no chat template", "send a prompt instead", param="messages")
-        self._structures.check_tools(request)
-        messages, fault = conversation(request.messages or ())
-        if fault is not None:
-            raise RequestError(f"{fault} cannot be read", "send it as it was answered", param=fault)
-        variables = dict(request.chat_template_kwargs)
-        if request.tools:
-            if "tools" in variables:
-                raise RequestError("tools are given twice", "leave one out", param="chat_template_kwargs")
-            variables["tools"] = list(request.tools)
-        return self.chat_template.prompt(self.tokenizer, messages, **variables)
+    def prompt(self, request: Request) -> ChatPrompt:
+        """What `submit` would have the row start with."""
+        validate(request, self.vocabulary_size)
+        self._require_adapter(request.adapter)
+        return self._prompts.of(request)
+
+    def _finished(self, row: Row) -> dict[str, Any]:
+        result = result_of(row, self.manifest, self._adapter_hashes.get(row.lane))
+        self._scheduler.tally.note(result)
+        return result
+
+    def observe(self, observer: Callable[[dict[str, Any]], None]) -> None:
+        """Have every finished row's result handed to the observer, once each, on the engine's thread."""
+        self._scheduler.tally.observe(observer)
 
     def generate(self, prompt: str | Sequence[int] | None = None, **params: Any) -> dict[str, Any]:
         """Run one request to its end and return its result object; `messages=` goes through the chat template."""
@@ -240,6 +251,11 @@ class Model:
         """Forwards that `logits` has run since the model was loaded."""
         return self._worker.call(lambda: self._engine.teacher_forwards).result()
 
+    def embed(self, token_ids: Sequence[int], adapter: str | None = None) -> np.ndarray:
+        """The text as a vector of length 1, the mean of its last hidden states: float32 [width]."""
+        tokens = self._forwardable(token_ids, adapter)
+        return embedding(self._worker, self._engine, tokens, adapter or "")
+
     def taps(self, token_ids: Sequence[int], *, adapter: str | None = None) -> dict[str, np.ndarray]:
         """The forward of `logits`, every block's array by name, in the order of the network: float32 [tokens, width].
 
@@ -258,7 +274,7 @@ class Model:
                 f"give 1 to {self.context_length}",
                 param="token_ids",
             )
-        validate(Request(prompt_token_ids=tuple(tokens)), self._vocabulary_size)
+        validate(Request(prompt_token_ids=tuple(tokens)), self.vocabulary_size)
         return tokens
 
     def reset_cache(self) -> None:
@@ -285,10 +301,16 @@ class Model:
             }
         ).result()
 
-    def stats(self) -> dict[str, int]:
-        """Rows alive and waiting."""
-        scheduler = self._scheduler
-        return self._worker.call(lambda: {"running": scheduler.running, "queued": scheduler.queued}).result()
+    def stats(self) -> dict[str, Any]:
+        """Rows: running (those prefilling among them), queued, prefilling, parallel and max_queue (how many there may
+        be); kv_bytes and kv_budget_bytes (layer caches of live rows); and over the model's life finished (requests by
+        finish cause), prompt_tokens, cached_tokens, generated_tokens of those."""
+        return self._worker.call(self._scheduler.stats).result()
+
+    def slots(self) -> list[dict[str, Any]]:
+        """One entry for each live row: id, state ("queued", "prefilling", "decoding"), prompt_tokens, cached_tokens,
+        prefilled_tokens, generated_tokens, max_tokens, priority, lane, seconds since it was submitted."""
+        return self._worker.call(self._scheduler.slots).result()
 
     def close(self) -> None:
         """End every row and give the memory back; a second call does nothing."""
@@ -299,7 +321,7 @@ class Model:
         if self._cache_file is not None:
             self._cache_file.keep(self._prompt_cache)
         self._scheduler.close()
-        del self._engine, self._scheduler
+        del self._engine
 
     def __enter__(self) -> Model:
         return self
@@ -314,17 +336,15 @@ def _call_id(prompt: Sequence[int], index: int) -> str:
     return f"call_{digest.hexdigest()[:24]}"
 
 
-def _prompt_field(request: Request) -> str:
-    return "messages" if request.messages is not None else "prompt"
-
-
 def load(model: str, **options: Any) -> Model:
     """Open MODEL (a Hugging Face directory, a .gguf file or an alias) and return it ready to generate.
 
     Options: backend ("auto", "torch", "mlx"), dtype ("auto", "float32", "bfloat16", "float16", "quantized"), threads,
-    parallel (rows at once), context_length (tokens), cache_bytes (prompt cache), kv_bits (4 or 8: attention caches),
-    weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128), adapters (name to the directory of
-    a LoRA or DoRA as PEFT or mlx-lm saves it; requests name one), prompt_cache_file (kept between processes: read now,
-    written by `close` and `save_cache`). CheckpointError or BackendError, with the mend, where that fails.
+    parallel (rows at once), max_queue (requests that may wait), prompt_concurrency (prompts read by turns), kv_budget
+    (bytes of live rows' layer caches), context_length (tokens), cache_bytes (prompt cache), kv_bits (4 or 8: attention
+    caches), weight_bits (4 or 8: dense matrices, in groups of weight_group: 32, 64 or 128), adapters (name to the
+    directory of a LoRA or DoRA as PEFT or mlx-lm saves it; requests name one), prompt_cache_file (kept between
+    processes: read now, written by `close` and `save_cache`). CheckpointError or BackendError, with the mend, where
+    that fails.
     """
     return Model(model, **options)

@@ -7,6 +7,8 @@ one does, the draw waits until token n is in the history.
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 from collections.abc import Sequence
 
@@ -21,7 +23,9 @@ from tokenline.errors import RowError
 from tokenline.models import Model
 from tokenline.ops import Array, Ops
 from tokenline.prompt_cache import PromptCache, Trail
-from tokenline.row import Row, Taken
+from tokenline.row import Row, Taken, error_line
+
+_log = logging.getLogger("tokenline")
 
 # Prompt positions that the head runs over at once where their logprobs are asked for: 64 times a vocabulary is what
 # fits beside a piece.
@@ -95,7 +99,7 @@ class Engine:
             row.counters.bytes_copied += self._ops.counters.bytes_copied - copied
             return False
         logits = self._head(hidden[:, -1], [row])
-        self._join(row, self._draw(logits, [row], 0))
+        self._join(row, self._drawn(logits, [row], 0))
         row.counters.bytes_copied += self._ops.counters.bytes_copied - copied
         return True
 
@@ -132,39 +136,68 @@ class Engine:
         """Read the pending token of every row, decide, and have the next one drawn; finished rows leave."""
         if self._pending is None:
             return
-        rows, pending = list(self._rows), self._pending
-        for row in rows:
-            row.counters.max_rows = max(row.counters.max_rows, len(rows))
-        waits = any(row.needs_history for row in rows)
+        for row in self._rows:
+            row.counters.max_rows = max(row.counters.max_rows, len(self._rows))
+        waits = any(row.needs_history for row in self._rows)
         logits: Array | None = None
         ahead: Drawn | None = None
-        if self.pipelined and not all(row.last_token_pending for row in rows):
-            logits = self._forward(pending.tokens, rows)
+        if self.pipelined and not all(row.last_token_pending for row in self._rows):
+            logits = self._forward(self._pending.tokens)
             if not waits:
-                ahead = self._draw(logits, rows, 1)
+                ahead = self._draw(logits, 1)
+        rows, pending = list(self._rows), self._pending  # a row that failed has left
         keep = self._decide(rows, pending)
         self._drop([row for i, row in enumerate(rows) if i not in set(keep)])
         if not keep:
             return
-        kept = [rows[i] for i in keep]
         if logits is None:
             tokens = pending.tokens if len(keep) == len(rows) else self._ops.take(pending.tokens, keep)
-            self._pending = self._draw(self._forward(tokens, kept), kept, 0)
+            self._pending = self._draw(self._forward(tokens), 0)
         elif ahead is None:
-            self._pending = self._draw(
-                logits if len(keep) == len(rows) else self._ops.take(logits, keep), kept, 0
-            )
+            self._pending = self._draw(logits if len(keep) == len(rows) else self._ops.take(logits, keep), 0)
         else:
             self._pending = ahead if len(keep) == len(rows) else ahead.rows(self._ops, keep)
 
-    def _forward(self, tokens: Array, rows: Sequence[Row]) -> Array:
+    def _forward(self, tokens: Array) -> Array:
+        """Logits of the rows' next tokens. A row that cannot be computed ends, and leaves, alone."""
+        length = self._caches[0].length if self._caches else 0
+        try:
+            return self._run(tokens, self._rows, self._caches)
+        except Exception as error:
+            if len(self._rows) == 1 or not all(cache.return_to(length) for cache in self._caches):
+                raise
+            _log.exception("a step failed: each of its rows is run alone")
+            return self._run_apart(tokens, error)
+
+    def _run(self, tokens: Array, rows: Sequence[Row], caches: Sequence[LayerCache]) -> Array:
         with self._adapters.using(rows[0].lane):
-            hidden = self._model.hidden(tokens[:, None], self._caches)
+            hidden = self._model.hidden(tokens[:, None], caches)
         logits = self._head(hidden[:, -1], rows)
         self._ops.submit(logits)
         for row in rows:
             row.counters.decode_forwards += 1
         return logits
+
+    def _run_apart(self, tokens: Array, error: Exception) -> Array:
+        """The same, row by row, put together again of those that could be run."""
+        parts = [[cache.extract(index) for cache in self._caches] for index in range(len(self._rows))]
+        ran: dict[int, Array] = {}
+        for index, (row, caches) in enumerate(zip(self._rows, parts, strict=True)):
+            try:
+                ran[index] = self._run(tokens[index : index + 1], [row], caches)
+            except Exception as own:  # the boundary that owns the row
+                row.finish(FinishCause.ERROR, error_line(own))
+        if not ran:
+            raise error
+        first, *others = ran
+        self._caches = parts[first]
+        for index in others:
+            for ours, theirs in zip(self._caches, parts[index], strict=True):
+                ours.extend(theirs)
+        if self._pending is not None and len(ran) < len(self._rows):
+            self._pending = self._pending.rows(self._ops, list(ran))
+        self._rows = [self._rows[index] for index in ran]
+        return self._ops.concat(list(ran.values()), 0)
 
     def _head(self, hidden: Array, rows: Sequence[Row]) -> Array:
         """Logits of hidden states that belong to these rows alike; what is counted is what the head was given."""
@@ -173,8 +206,27 @@ class Engine:
         with self._adapters.using(rows[0].lane):
             return self._model.logits(hidden)
 
-    def _draw(self, logits: Array, rows: Sequence[Row], unread: int) -> Drawn:
-        """Draw for rows of whose tokens `unread` are drawn and not yet in their text."""
+    def _draw(self, logits: Array, unread: int) -> Drawn:
+        """Draw for the rows, of whose tokens `unread` are drawn and not yet in their text. One that cannot be drawn for
+        ends, and leaves, alone."""
+        try:
+            return self._drawn(logits, self._rows, unread)
+        except Exception as error:
+            if len(self._rows) == 1:
+                raise
+            _log.exception("a draw failed: each row is drawn for alone")
+            drawn: dict[int, Drawn] = {}
+            for index, row in enumerate(self._rows):
+                try:
+                    drawn[index] = self._drawn(logits[index : index + 1], [row], unread)
+                except Exception as own:  # the boundary that owns the row
+                    row.finish(FinishCause.ERROR, error_line(own))
+            if not drawn:
+                raise error
+            self._drop([row for index, row in enumerate(self._rows) if index not in drawn])
+            return functools.reduce(lambda one, other: one.joined(self._ops, other), drawn.values())
+
+    def _drawn(self, logits: Array, rows: Sequence[Row], unread: int) -> Drawn:
         draws = [
             RowDraw(row.parameters, row.position + unread, row.history, row.mu, row.allowed()) for row in rows
         ]
@@ -196,7 +248,12 @@ class Engine:
             if read.logprobs is not None and read.alternatives is not None:
                 entry = row.logprob_entry(token, read.logprobs[index], read.alternatives[index])
             surprise = None if read.surprises is None else float(read.surprises[index])
-            cause = row.take([Taken(token, entry, surprise)])
+            try:
+                cause = row.take([Taken(token, entry, surprise)])
+            except Exception as own:  # the boundary that owns the row
+                _log.exception("a row's token could not be taken")
+                row.finish(FinishCause.ERROR, error_line(own))
+                continue
             if cause is None:
                 keep.append(index)
             else:
@@ -236,6 +293,16 @@ class Engine:
             parts.append(self._ops.read([self._ops.to_float32(logits)])[0][0])
             self.teacher_forwards += 1
         return np.concatenate(parts)
+
+    def new_caches(self) -> list[LayerCache]:
+        return self._model.new_caches()
+
+    def hidden(self, tokens: Sequence[int], caches: Sequence[LayerCache], adapter: str = "") -> np.ndarray:
+        """The next tokens' last states, after the final norm, appended to the caches: float32 [tokens, width]."""
+        ids = self._ops.array(np.asarray([list(tokens)]))
+        with self._adapters.using(adapter):
+            hidden = self._model.hidden(ids, caches)
+        return self._ops.read([self._ops.to_float32(hidden)])[0][0]
 
     def taps(self, tokens: Sequence[int], adapter: str = "") -> dict[str, np.ndarray]:
         """One forward of the tokens, every block's array by name, in order: float32 [tokens, width]; the head last."""

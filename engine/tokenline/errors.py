@@ -28,6 +28,18 @@ class RequestError(TokenlineError):
         self.param = param
 
 
+class OverBudget(RequestError):
+    """A request whose layer caches would not fit the byte budget even if it ran alone."""
+
+
+class QueueFull(TokenlineError):
+    """As many rows wait as may; trying again after `retry_after_s` seconds is reasonable."""
+
+    def __init__(self, what: str, mend: str = "", *, retry_after_s: int) -> None:
+        super().__init__(what, mend)
+        self.retry_after_s = retry_after_s
+
+
 class CacheFileError(TokenlineError):
     """A prompt cache's file that cannot be used, or cannot be written: the model runs without."""
 

@@ -34,6 +34,11 @@ class Generation:
     def attach(self, row: Row) -> None:
         self._row = row
 
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the prompt."""
+        return 0 if self._row is None else len(self._row.prompt)
+
     def emit(self, event: Event) -> None:
         """Called by the engine's thread."""
         with self._lock:

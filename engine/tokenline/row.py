@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,13 @@ from tokenline.request import Request
 from tokenline.text.indent import IndentBound
 from tokenline.text.text_stream import TextStream
 from tokenline.text.tokenizer import Tokenizer
+
+_log = logging.getLogger("tokenline")
+
+
+def error_line(error: BaseException) -> str:
+    """An error as a row's result spells it: one line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -91,7 +99,9 @@ class Row:
         emit: Callable[[Event], None],
         finished: Callable[[Row], dict[str, Any]],
         structure: Structure = UNSTRUCTURED,
+        id: int = 0,
     ) -> None:
+        self.id = id
         self.request = request
         # Rows decode in one batch only where this is equal: a forward has one adapter's weights, "" the model's own.
         self.lane = request.adapter or ""
@@ -138,6 +148,11 @@ class Row:
         return len(self.generated)
 
     @property
+    def length_at_end(self) -> int:
+        """Tokens of prompt and answer that its bounds allow."""
+        return min(len(self.history) + tokens_left(self.generated, self.max_tokens), self.context_length)
+
+    @property
     def last_token_pending(self) -> bool:
         """Whether the token that is drawn and not yet read must end the row, so that no forward follows it."""
         left = tokens_left(self.generated, self.max_tokens)
@@ -152,6 +167,11 @@ class Row:
     def needs_history(self) -> bool:
         """Whether a draw must wait until the tokens before it are read."""
         return self._grammar is not None or self.parameters.needs_history
+
+    @property
+    def stop_found(self) -> str | None:
+        """The stop string that ended the text, None where none did."""
+        return self._stream.stop_found
 
     @property
     def message(self) -> dict[str, Any] | None:
@@ -207,11 +227,19 @@ class Row:
         if self.cause is not None:
             return
         self.cause, self.error = cause, error
-        tail, _ = self._indent.push(self._stream.finish())
-        self.text += tail
-        delta = None if self._answer is None else self._answer.finish(tail)
+        tail, delta = "", None
+        try:
+            tail, _ = self._indent.push(self._stream.finish())
+            self.text += tail
+            delta = None if self._answer is None else self._answer.finish(tail)
+        except Exception as failure:  # the boundary that owns the row: it ends all the same, and says why
+            _log.exception("the end of a row's text failed")
+            self.cause, self.error = FinishCause.ERROR, error_line(failure)
         self.clock.finished = time.monotonic_ns()
-        self._emit(Event(text=tail, result=self._finished(self), delta=delta))
+        try:
+            self._emit(Event(text=tail, result=self._finished(self), delta=delta))
+        except Exception:  # nobody is left to be told
+            _log.exception("the consumer of a row failed at its end")
 
     def logprob_entry(
         self, token: int, logprobs: np.ndarray, alternatives: np.ndarray

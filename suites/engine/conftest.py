@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -18,6 +19,7 @@ import torch
 import transformers
 
 sys.path.insert(0, str(Path(__file__).parent))
+from asking import save_checkpoint
 from drawn_arrays import draws
 from serving import serving
 from speaking import TEMPLATE, Speaking
@@ -142,6 +144,21 @@ def speaking(spoken_checkpoint: Path) -> Iterator[Speaking]:
             serving(model) as url,
         ):
             yield Speaking(model, url)
+
+
+@pytest.fixture(scope="session")
+def small(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    """For the server's bounds: one row at a time and one that waits, answers that last, an adapter "polite"."""
+    checkpoint, adapter = save_checkpoint(tmp_path_factory.mktemp("small"), tiny_checkpoint)
+    held: dict[str, Any] = {"parallel": 1, "max_queue": 1, "adapters": {"polite": adapter}}
+    with Model(str(checkpoint), backend="torch", dtype="float32", threads=1, **held) as model:
+        yield model
+
+
+@pytest.fixture(scope="session")
+def small_url(small: Model) -> Iterator[str]:
+    with serving(small) as url:
+        yield url
 
 
 @pytest.fixture

@@ -7,15 +7,16 @@ import threading
 from collections.abc import Iterator
 
 from tokenline.client import Model
-from tokenline.server.listen import Server, bind, configuration
+from tokenline.server.listen import Server, bind
+from tokenline.server.settings import ServerSettings
 
 
 @contextlib.contextmanager
-def serving(model: Model) -> Iterator[str]:
+def serving(model: Model, settings: ServerSettings | None = None) -> Iterator[str]:
     """Its URL."""
     ready = threading.Event()
     with bind("127.0.0.1", 0) as listener:
-        server = Server(configuration(model), ready.set)
+        server = Server(model, settings or ServerSettings(), ready.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         assert ready.wait(20)

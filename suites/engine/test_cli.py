@@ -21,7 +21,8 @@ from tokenline.row import Event
 TOKENLINE = [sys.executable, "-c", "from tokenline.cli import main; main()"]
 PROMPT = "Once upon a time 日本"
 KEYS = {
-    "text", "prompt_token_ids", "token_ids", "logprobs", "finish_reason", "finish_cause", "truncated", "usage",
+    "text", "prompt_token_ids", "token_ids", "logprobs", "finish_reason", "finish_cause", "stop_sequence",
+    "truncated", "usage",
     "timings", "manifest", "counters",
 }  # fmt: skip
 

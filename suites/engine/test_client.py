@@ -24,10 +24,8 @@ def fresh(tiny_checkpoint: Path) -> Iterator[Model]:
 
 def test_a_result_has_the_documented_keys(tiny: Model) -> None:
     result = tiny.generate(PROMPT, max_tokens=4, ignore_eos=True)
-    keys = (
-        "text prompt_token_ids token_ids logprobs finish_reason finish_cause truncated usage timings manifest"
-    )
-    assert list(result) == [*keys.split(), "counters"]
+    keys = "text prompt_token_ids token_ids logprobs finish_reason finish_cause stop_sequence truncated usage timings"
+    assert list(result) == [*keys.split(), "manifest", "counters"]
     assert result["prompt_token_ids"] == PROMPT
     assert result["usage"] == {
         "prompt_tokens": 20,
@@ -161,9 +159,14 @@ def test_prompt_and_messages_together_are_refused(tiny: Model) -> None:
         tiny.generate()
 
 
+def alive(model: Model) -> int:
+    stats = model.stats()
+    return stats["running"] + stats["queued"]
+
+
 def wait_idle(model: Model) -> None:
     deadline = time.monotonic() + 10
-    while model.stats() != {"running": 0, "queued": 0}:
+    while alive(model):
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
@@ -266,6 +269,8 @@ def test_closing_ends_rows_and_refuses_more(tiny_checkpoint: Path) -> None:
     model.close()
     with pytest.raises(RuntimeError, match="closed"):
         model.logits([1])
+    with pytest.raises(RuntimeError, match="closed"):
+        model.submit(request_of(PROMPT))
 
 
 def test_logprobs_bytes_are_the_text(tiny: Model) -> None:
@@ -335,4 +340,4 @@ def test_a_consumer_that_throws_ends_its_own_row_and_no_other(fresh: Model) -> N
     assert neighbour.result()["token_ids"] == alone["token_ids"]
     assert bad.result()["finish_cause"] == "Cancelled"
     assert len(heard) == 1
-    assert fresh.stats() == {"running": 0, "queued": 0}
+    assert alive(fresh) == 0

@@ -7,7 +7,7 @@ import pytest
 
 from tokenline.cache import DenseCache
 from tokenline.cache.dense import GROWTH, capacity
-from tokenline.ops import Ops, open_ops
+from tokenline.ops import Ops
 
 
 def push(ops: Ops, cache: DenseCache, tags: list[list[int]]) -> np.ndarray:
@@ -129,37 +129,3 @@ def test_rewind_equals_never_having_stepped(ops: Ops, count: int) -> None:
         push(ops, cache, [[900 + tag]])
     assert cache.rewind(count) is True
     assert push(ops, cache, [[5]]).tolist() == push(ops, untouched, [[5]]).tolist()
-
-
-def test_against_mlx_lm_batches() -> None:
-    """mlx-lm's merge, extend, filter and extract over the same rows hold the same tokens."""
-    from tokenline.ops.mlx import mx
-    from mlx_lm.models.cache import BatchKVCache, KVCache  # isort: skip
-
-    ops = open_ops("mlx", "float32", 1)
-    rows = [[1, 2, 3, 4, 5], [11, 12], [21, 22, 23]]
-
-    def theirs(tags: list[int]) -> KVCache:
-        made = KVCache()
-        keys = mx.array(np.asarray(tags, np.float32)[None, None, :, None] * np.ones((1, 2, 1, 4), np.float32))
-        made.update_and_fetch(keys, -keys)
-        return made
-
-    batch = filled(ops, rows[0])
-    reference = BatchKVCache.merge([theirs(rows[0]), theirs(rows[1])])
-    batch.extend(filled(ops, rows[1]))
-    late = BatchKVCache.merge([theirs(rows[2])])
-    reference.extend(late)
-    batch.extend(filled(ops, rows[2]))
-    for step, keep in ((50, [0, 1, 2]), (60, [2, 1]), (70, [1])):
-        batch.filter(keep)
-        reference.filter(mx.array(keep))
-        tags = [[step + i] for i in range(len(keep))]
-        mine = push(ops, batch, tags)
-        keys = mx.array(np.asarray(tags, np.float32)[:, None, :, None] * np.ones((1, 2, 1, 4), np.float32))
-        held, _ = reference.update_and_fetch(keys, -keys)
-        other = np.array(held)[:, 0, :, 0].astype(int)
-        for row in range(len(keep)):
-            mine_row = mine[row, batch.padding[row] :].tolist()
-            assert other[row].tolist()[-len(mine_row) :] == mine_row
-            assert len(mine_row) == int(np.array(reference.offset)[row])

@@ -180,6 +180,27 @@ def test_alone_joined_late_and_neighbours_left_say_the_same(tiny: Model) -> None
         assert len(many["logprobs"]) == len(many["token_ids"])
 
 
+def test_a_joiner_starts_from_a_hit_while_others_decode_bit_for_bit(tiny: Model) -> None:
+    """Its prompt is read alone, whoever decodes beside it: the first token's logprobs are a cold run's, exactly."""
+    long = [int(t) for t in np.random.default_rng(8).integers(0, 256, 600)]
+    asked = request_of(long, max_tokens=1, logprobs=5, ignore_eos=True)
+    tiny.reset_cache()
+    cold = tiny.submit(asked).result()
+    for expected in (0, 599, 599):
+        if expected == 0:
+            tiny.reset_cache()
+        neighbours = [tiny.submit(request_of(PROMPT[:n], max_tokens=300, ignore_eos=True)) for n in (9, 20)]
+        for neighbour in neighbours:
+            next(iter(neighbour))
+        joined = tiny.submit(asked).result()
+        assert [slot["state"] for slot in tiny.slots()] == ["decoding"] * 2
+        for neighbour in neighbours:
+            neighbour.cancel()
+            neighbour.result()
+        assert joined["usage"]["cached_tokens"] == expected
+        assert joined["logprobs"] == cold["logprobs"]  # exact floats
+
+
 def test_synchronous_says_what_pipelined_says(
     tiny: Model, tiny_checkpoint: Path, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +269,7 @@ def test_the_forward_is_submitted_before_the_token_is_read(
                 return call
 
             engine = model._engine
-            for name, word in (("_forward", "forward"), ("_draw", "draw"), ("_decide", "read")):
+            for name, word in (("_forward", "forward"), ("_drawn", "draw"), ("_decide", "read")):
                 monkeypatch.setattr(engine, name, logged(getattr(engine, name), word))
             model.generate(PROMPT, max_tokens=4, ignore_eos=True, **settings)
         # The prefill's draw, then three steps with a forward ahead; the fourth token is the last: none follows it.

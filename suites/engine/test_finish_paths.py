@@ -13,6 +13,7 @@ import pytest
 from toy_models import Scripted, scripted_tokenizer
 
 from tokenline import row as row_module
+from tokenline.budget import ByteBudget
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import RowParameters
 from tokenline.engine import Engine
@@ -21,7 +22,7 @@ from tokenline.prompt_cache import PromptCache
 from tokenline.request import LoopDetection, Request
 from tokenline.result import result_of
 from tokenline.row import Event, Row, Taken
-from tokenline.scheduler import Scheduler
+from tokenline.scheduler import Limits, Scheduler
 
 PIECES = ["a", "b", "x\n", "\nx"]
 LINE, DEDENT, END = 2, 3, 4
@@ -82,7 +83,8 @@ def engine_of(script: list[int], *, pipelined: bool) -> Engine:
 
 
 def run(script: list[int], row: Row, *, pipelined: bool = True) -> None:
-    scheduler = Scheduler(engine_of(script, pipelined=pipelined), 1)
+    engine = engine_of(script, pipelined=pipelined)
+    scheduler = Scheduler(engine, ByteBudget.of(OPS, engine._model, None), Limits(1))
     scheduler.submit(row)
     for _ in range(200):
         if scheduler.idle:

@@ -14,7 +14,8 @@ from tokenline.client import Model, request_of
 from tokenline.errors import RequestError
 from tokenline.request import PRESETS, STAGES, LoopDetection, Request, Sampling, validate
 from tokenline.server.bodies import ChatBody, CompletionBody
-from tokenline.server.protocol import chat_requests, completion_requests, parse
+from tokenline.server.parsing import parse
+from tokenline.server.protocol import chat_requests, completion_requests
 
 # Field: a value that is not its default, and how the command line spells it.
 SETTINGS: dict[str, tuple[Any, list[str]]] = {
@@ -92,13 +93,25 @@ def from_command_line(arguments: list[str], *, chat: bool = False) -> Request:
 
 
 def from_http(fields: dict[str, Any]) -> Request:
-    [request] = completion_requests(parse(json.dumps({"prompt": "x", **fields}).encode(), CompletionBody))
+    [request] = completion_requests(parse(json.dumps({"prompt": "x", **fields}).encode(), CompletionBody), {})
     return request
 
 
 def test_every_field_is_here() -> None:
     prompts = {"prompt", "prompt_token_ids", "messages", "chat_template_kwargs", "sampling"}
-    assert {*SETTINGS, *CHAT_SETTINGS} == {*Sampling.__struct_fields__, *Request.__struct_fields__} - prompts
+    # Among requests that wait, and among adapters: a command runs one, and a client names it as the model.
+    served = {"priority", "adapter"}
+    assert {*SETTINGS, *CHAT_SETTINGS} == {
+        *Sampling.__struct_fields__,
+        *Request.__struct_fields__,
+    } - prompts - served
+
+
+def test_a_priority_comes_with_a_body() -> None:
+    assert from_http({"priority": -3}) == request_of("x", priority=-3)
+    with pytest.raises(RequestError, match="priority 11 is outside") as refused:
+        validate(request_of("x", priority=11), None)
+    assert refused.value.param == "priority"
 
 
 @pytest.mark.parametrize("field", SETTINGS)
@@ -117,7 +130,7 @@ def test_a_field_of_a_conversation_means_the_same_from_every_transport(field: st
     value, arguments = {**SETTINGS, **CHAT_SETTINGS}[field]
 
     def from_chat(fields: dict[str, Any]) -> Request:
-        [request] = chat_requests(parse(json.dumps({"messages": MESSAGES, **fields}).encode(), ChatBody))
+        [request] = chat_requests(parse(json.dumps({"messages": MESSAGES, **fields}).encode(), ChatBody), {})
         return request
 
     expected = request_of(messages=MESSAGES, **{field: value})

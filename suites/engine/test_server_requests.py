@@ -9,9 +9,10 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from serving import serving
 
 from tokenline.client import Model
-from tokenline.server import app
+from tokenline.server.settings import ServerSettings
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
@@ -184,7 +185,7 @@ def test_deep_nesting(http: httpx.Client, field: str, depth: int) -> None:
     ("method", "path", "status"),
     [
         ("GET", "/", 404),
-        ("POST", "/v1/embeddings", 404),
+        ("POST", "/v1/audio/speech", 404),
         ("POST", "/v1/completions/", 404),
         ("GET", COMPLETIONS, 405),
         ("DELETE", CHAT, 405),
@@ -204,10 +205,10 @@ def test_another_model_is_not_found(http: httpx.Client) -> None:
     assert (error["code"], error["param"]) == ("model_not_found", "model")
 
 
-def test_a_body_over_the_limit(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "MAX_BODY_BYTES", 1 << 20)
-    assert http.post(CHAT, json=HI).status_code == 200
-    error_of(http.post(COMPLETIONS, json={"prompt": "a" * (1 << 20)}), 413)
+def test_a_body_over_the_limit(tiny_torch: Model) -> None:
+    with serving(tiny_torch, ServerSettings(max_body_bytes=1 << 10)) as url:
+        assert httpx.post(url + CHAT, json=HI).status_code == 200
+        error_of(httpx.post(url + COMPLETIONS, json={"prompt": "a" * (1 << 10)}), 413)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,48 @@ def test_a_rewound_state_is_one_that_never_stepped(below: Below, tokens: list[in
     assert all(cache.rewind(2) for cache in caches)
     columns = [[token] for token in tokens[250:256]]
     assert np.array_equal(below.steps(caches, columns), below.steps(untouched, columns))
+
+
+def test_a_step_that_failed_half_way_is_undone(below: Below, tokens: list[int]) -> None:
+    """Whatever block a forward came to, every layer goes back to what it held before."""
+    caches = below.filled(tokens[:200])
+    columns = [[token] for token in tokens[250:254]]
+    expected = below.steps([cache.copy() for cache in caches], columns)
+    ids = below.ops.array(np.asarray([[tokens[0]]]))
+    blocks = len(list(below.network.blocks(ids, [cache.copy() for cache in caches])))
+    for stop in (1, blocks // 2, blocks):
+        for _ in itertools.islice(below.network.blocks(ids, caches), stop):
+            pass
+        assert all(cache.return_to(200) for cache in caches)
+    assert np.array_equal(below.steps(caches, columns), expected)
+
+
+def test_projected_bytes_are_what_a_row_takes(below: Below, tokens: list[int]) -> None:
+    """The most that was held after any piece on the way; 3 pieces fill what a recurrent layer can undo."""
+    caches = below.network.new_caches()
+    pieces = [
+        *([token] for token in tokens[:3]),
+        tokens[:250],
+        tokens[:3],
+        tokens[:1],
+        tokens[:255],
+        tokens[:250],
+    ]
+    held, most = 0, [0] * len(caches)
+    for index, piece in enumerate(pieces):
+        below.network.hidden(below.ops.array(np.asarray([piece])), caches)
+        held += len(piece)
+        most = [max(pair) for pair in zip(most, (cache.nbytes for cache in caches), strict=True)]
+        if index >= 2:
+            assert [cache.projected_bytes(held) for cache in caches] == most
+    joiner = below.filled(tokens[:40])
+    for ours, theirs in zip(caches, joiner, strict=True):
+        ours.extend(theirs)
+    for _ in range(3):
+        below.steps(caches, [[1, 2]])
+    batch = [2 * cache.projected_bytes(held + 3) for cache in caches]
+    assert all(cache.nbytes <= projected for cache, projected in zip(caches, batch, strict=True))
+    assert sum(cache.nbytes for cache in caches) >= sum(batch) // 2
 
 
 def test_a_copy_shares_nothing(below: Below, tokens: list[int]) -> None:

@@ -23,7 +23,7 @@ class LayerCache(Protocol):
         ...
 
     def extend(self, other: Self) -> None:
-        """Append other's rows to this batch: one pad and one concatenation."""
+        """Append other's rows to this batch: one pass over both, and `other` is as it was."""
         ...
 
     def filter(self, keep: Sequence[int]) -> None:
@@ -49,6 +49,15 @@ class LayerCache(Protocol):
 
     def restored(self, state: CacheState) -> Self:
         """The cache of the same layer that had this state; ValueError for a state that no such cache has."""
+        ...
+
+    def projected_bytes(self, tokens: int) -> int:
+        """The most that one row takes between forwards on its way to so many tokens, in a batch whose longest row has
+        them. Of a cache that holds a token already: what one takes depends on the dtype and the layout."""
+        ...
+
+    def return_to(self, length: int) -> bool:
+        """Undo what a forward that failed half way has appended; False where the state of then is gone."""
         ...
 
     def trim(self, count: int) -> bool: ...

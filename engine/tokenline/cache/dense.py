@@ -58,13 +58,27 @@ class DenseCache:
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self._buffers)
 
+    def projected_bytes(self, tokens: int) -> int:
+        if not self._buffers:
+            raise ValueError("an empty cache does not know what a token takes")
+        token = sum(buffer.nbytes // (buffer.shape[0] * buffer.shape[2]) for buffer in self._buffers)
+        return token * capacity(self._most_places(tokens))
+
+    def _most_places(self, tokens: int) -> int:
+        """How many tokens are kept at most on the way to so many."""
+        return tokens
+
     def base_of(self, length: int) -> int:
         """The first token that a cache of so many tokens keeps a place for."""
         return 0
 
     def seen_from(self, position: int) -> int:
-        """The first token that the query at this position sees."""
+        """The first token that the query at this position sees in any row."""
         return 0
+
+    def seen_by_rows(self, queries: np.ndarray) -> np.ndarray:
+        """The first token that each of the queries sees in each row, [B, T], or [1, T] where all rows see alike."""
+        return np.asarray([[self.seen_from(int(query)) for query in queries]])
 
     def update(self, *arrays: Array) -> Sequence[Array]:
         start, stop = self.length, self.length + arrays[0].shape[2]
@@ -73,7 +87,7 @@ class DenseCache:
         storage = self._storage
         stored = arrays if storage is None else storage.stored(arrays)
         if not self._buffers:
-            self._buffers = self._empty(stored, capacity(stop - base))
+            self._buffers = self._empty(stored, arrays[0].shape[0], capacity(stop - base))
             self._base = base
         else:
             self._lay_out(start, base, stop)
@@ -84,32 +98,37 @@ class DenseCache:
             self._lay_out(stop, self.base_of(stop), stop)
         return seen if storage is None else storage.seen(seen)
 
-    def _empty(self, arrays: Sequence[Array], tokens: int) -> list[Array]:
-        """Buffers for so many tokens of such arrays."""
-        return [self._ops.zeros((*each.shape[:2], tokens, each.shape[3]), like=each) for each in arrays]
+    def _empty(self, arrays: Sequence[Array], rows: int, tokens: int) -> list[Array]:
+        """Buffers for so many tokens of so many rows of such arrays."""
+        return [self._ops.zeros((rows, each.shape[1], tokens, each.shape[3]), like=each) for each in arrays]
 
     def _lay_out(self, filled: int, base: int, length: int) -> None:
         """Have room for the tokens from `base` to `length`, of which those before `filled` are there."""
         if self._base == base and self._buffers[0].shape[2] == capacity(length - base):
             return
-        start = max(base, self._base)
-        grown = self._empty(self._buffers, capacity(length - base))
-        for new, old in zip(grown, self._buffers, strict=True):
-            new[:, :, start - base : filled - base] = old[:, :, start - self._base : filled - self._base]
-            self._ops.counters.bytes_copied += new.nbytes // new.shape[2] * (filled - start)
+        grown = self._empty(self._buffers, self.rows, capacity(length - base))
+        self._move(self._buffers, grown, slice(None), base, filled, 0)
+        self._kept = max(self._kept, max(base, self._base))
         self._buffers, self._base = grown, base
-        self._kept = max(self._kept, start)
+
+    def _move(
+        self, old: Sequence[Array], new: Sequence[Array], rows: slice, base: int, filled: int, shift: int
+    ) -> None:
+        """Copy the tokens before `filled` to those rows of buffers that begin at `base`, each `shift` further on."""
+        start = max(base - shift, self._base)
+        for source, target in zip(old, new, strict=True):
+            held = source[:, :, start - self._base : filled - self._base]
+            target[rows, :, start + shift - base : filled + shift - base] = held
+            self._ops.counters.bytes_copied += held.nbytes
 
     def mask(self, tokens: int) -> Array | str | None:
         first, stop = self.seen_from(self.length), self.length + tokens
-        if max(self.padding) <= first:
-            if tokens == 1:
-                return None
-            if self.seen_from(stop - 1) == 0:
-                return "causal"
+        ends = self.seen_by_rows(np.asarray([self.length, stop - 1]))
+        if max(self.padding) <= first and (ends == first).all():
+            return None if tokens == 1 else "causal"
         keys, queries = np.arange(first, stop), np.arange(self.length, stop)
-        seen_from = np.asarray([self.seen_from(int(query)) for query in queries])
-        seen = (keys[None, None] <= queries[None, :, None]) & (keys[None, None] >= seen_from[None, :, None])
+        seen_from = self.seen_by_rows(queries)[:, :, None]
+        seen = (keys[None, None] <= queries[None, :, None]) & (keys[None, None] >= seen_from)
         seen = seen & (keys[None, None] >= np.asarray(self.padding)[:, None, None])
         # A padded query sees itself, so that its softmax is defined; nothing reads what it says.
         seen |= keys[None, None] == queries[None, :, None]
@@ -122,45 +141,38 @@ class DenseCache:
         return np.maximum(steps[None] - np.asarray(self.padding)[:, None], 0)
 
     def extend(self, other: Self) -> None:
+        if not self._buffers or not other._buffers:
+            raise ValueError("an empty cache has no rows to join")
         length = max(self.length, other.length)
-        sides = [side._right_aligned(length) for side in (self, other)]
+        base, rows = self.base_of(length), self.rows + other.rows
+        joined = self._empty(self._buffers, rows, capacity(length - base))
         shifts = [(side, length - side.length) for side in (self, other)]
+        first = 0
+        for side, shift in shifts:
+            side._move(side._buffers, joined, slice(first, first + side.rows), base, side.length, shift)
+            first += side.rows
         self._kept = max(side._kept + shift if side._kept else 0 for side, shift in shifts)
         self.padding = [padding + shift for side, shift in shifts for padding in side.padding]
-        self.length, self._base = length, self.base_of(length)
-        self._buffers = [self._ops.concat(pair, 0) for pair in zip(*sides, strict=True)]
-        self._ops.counters.bytes_copied += self.nbytes
-
-    def _right_aligned(self, length: int) -> list[Array]:
-        """The buffers as they lie in a batch of so many tokens."""
-        if not self._buffers:
-            raise ValueError("an empty cache has no rows to join")
-        return self._moved(self._buffers, self._base, length)
-
-    def _moved(self, buffers: Sequence[Array], base: int, length: int) -> list[Array]:
-        """Buffers that hold `self.length` tokens from `base` on, laid out so that they end at `length`."""
-        new_base, shift = self.base_of(length), length - self.length
-        if shift == 0 and base == new_base and buffers[0].shape[2] == capacity(length - new_base):
-            return list(buffers)
-        start = max(new_base - shift, base)
-        moved = self._empty(buffers, capacity(length - new_base))
-        for new, old in zip(moved, buffers, strict=True):
-            new[:, :, start + shift - new_base : length - new_base] = old[
-                :, :, start - base : self.length - base
-            ]
-        return moved
+        self.length, self._base, self._buffers = length, base, joined
 
     def filter(self, keep: Sequence[int]) -> None:
         if not self._buffers:
             raise ValueError("an empty cache has no rows to leave")
         spare = min(self.padding[row] for row in keep)
-        chosen = [self._ops.take(buffer, keep) for buffer in self._buffers]
         length = self.length - spare
-        self._buffers = self._moved(chosen, self._base, length)
-        self._base, self._kept = self.base_of(length), max(self._kept - spare, 0)
+        base = self.base_of(length)
+        if spare == 0 and base == self._base:
+            self._buffers = [self._ops.take(buffer, keep) for buffer in self._buffers]
+            self._ops.counters.bytes_copied += self.nbytes
+        else:
+            kept = self._empty(self._buffers, len(keep), capacity(length - base))
+            for index, row in enumerate(keep):
+                one = [buffer[row : row + 1] for buffer in self._buffers]
+                self._move(one, kept, slice(index, index + 1), base, self.length, -spare)
+            self._buffers = kept
+        self._base, self._kept = base, max(self._kept - spare, 0)
         self.padding = [self.padding[row] - spare for row in keep]
         self.length = length
-        self._ops.counters.bytes_copied += self.nbytes
 
     def extract(self, row: int) -> Self:
         return self._part(slice(row, row + 1), self.padding[row])
@@ -209,6 +221,9 @@ class DenseCache:
             raise ValueError(f"{len(state.arrays)} buffers are not those of this layer")
         made._buffers = list(state.arrays)
         return made
+
+    def return_to(self, length: int) -> bool:
+        return self.trim(self.length - length)
 
     def trim(self, count: int) -> bool:
         if count < 0 or count > self.length - max(self.padding):

@@ -55,6 +55,13 @@ class PairCache:
         attention, recurrent = state.parted()
         return type(self)(self.attention.restored(attention), self.recurrent.restored(recurrent))
 
+    def projected_bytes(self, tokens: int) -> int:
+        return self.attention.projected_bytes(tokens) + self.recurrent.projected_bytes(tokens)
+
+    def return_to(self, length: int) -> bool:
+        # One of them may not have been reached: each goes back from where it is.
+        return self.attention.return_to(length) and self.recurrent.return_to(length)
+
     def trim(self, count: int) -> bool:
         return self.recurrent.can_rewind(count) and self.attention.trim(count) and self.recurrent.trim(count)
 

@@ -36,6 +36,12 @@ class RecurrentCache:
         kept = [self.arrays, *(arrays for _, arrays in self._before)]
         return sum(array.nbytes for arrays in kept for array in arrays or ())
 
+    def projected_bytes(self, tokens: int) -> int:
+        if self.arrays is None:
+            raise ValueError("an empty cache does not know what its state takes")
+        state = sum(array.nbytes // array.shape[0] for array in self.arrays)
+        return state * (1 + (self._before.maxlen or 0))
+
     def update(self, tokens: int, *arrays: Array) -> None:
         """The state after `tokens` more. New arrays: what was given before is never written into."""
         self._before.append((self.length, self.arrays))
@@ -84,6 +90,9 @@ class RecurrentCache:
         [made.length] = state.counts
         made.arrays = state.arrays or None
         return made
+
+    def return_to(self, length: int) -> bool:
+        return self.rewind(self.length - length)
 
     def trim(self, count: int) -> bool:
         return self.rewind(count)

@@ -27,6 +27,10 @@ class WindowCache(DenseCache):
     def kind(self) -> object:
         return (type(self), self.window)
 
+    def _most_places(self, tokens: int) -> int:
+        # The buffers slide when as many tokens as a step lie before what must be kept.
+        return min(tokens, self.window - 1 + UNDO + GROWTH - 1)
+
     def base_of(self, length: int) -> int:
         return max(0, length - self.window + 1 - UNDO) // GROWTH * GROWTH
 

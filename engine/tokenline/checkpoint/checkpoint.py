@@ -76,3 +76,5 @@ class Checkpoint:
     tensors: Tensors
     text: TextParts
     weights_hash: str
+    # generation_config.json as it stands, None where there is none.
+    generation_config: dict[str, Any] | None = None

@@ -25,12 +25,12 @@ def open_checkpoint(model: str, families: Iterable[str]) -> Checkpoint:
 def _open_gguf(path: Path) -> Checkpoint:
     reader = gguf.read_gguf(path)
     meta = gguf.metadata(reader)
-    family, config = gguf.family_and_config(path.name, meta)
+    family, config = gguf.family_and_config(path.name, meta, reader)
     return Checkpoint(
         name=path.stem,
         family=family,
         config=config,
-        tensors=gguf.tensors(reader, config),
+        tensors=gguf.tensors(path.name, meta, reader, config),
         text=gguf_text_parts(meta),
         weights_hash=_hash([path]),
     )
@@ -45,6 +45,7 @@ def _open_directory(path: Path, families: Iterable[str]) -> Checkpoint:
             f"{path.name}/ holds the family {family!r}, which is not supported",
             f"supported: {', '.join(supported)}",
         )
+    generation = path / "generation_config.json"
     return Checkpoint(
         name=path.resolve().name,
         family=family,
@@ -52,6 +53,7 @@ def _open_directory(path: Path, families: Iterable[str]) -> Checkpoint:
         tensors=hugging_face.tensors(path, config),
         text=hf_text_parts(path),
         weights_hash=_hash(hugging_face.weight_files(path)),
+        generation_config=hugging_face.read_json(generation) if generation.exists() else None,
     )
 
 

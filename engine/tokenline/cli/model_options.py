@@ -96,7 +96,7 @@ class ModelOptions:
             )
         return next(iter(self.adapters), None)
 
-    def load(self, *, parallel: int = 1) -> Model:
+    def load(self, *, parallel: int = 1, **limits: int | None) -> Model:
         import tokenline  # here: `tokenline --help` needs no engine
 
         bounds = {
@@ -107,6 +107,7 @@ class ModelOptions:
             "kv_bits": self.kv_bits,
             "weight_bits": self.weight_bits,
             "weight_group": self.weight_group,
+            **limits,
         }
         return tokenline.load(
             self.model,

@@ -193,6 +193,19 @@ def parsed_ids(option: str, text: str, param: str) -> tuple[int, ...]:
         ) from None
 
 
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def parsed_bytes(option: str, text: str) -> int:
+    """A size in bytes, or in K, M, G or T: powers of 1024."""
+    number, unit = text[:-1], text[-1:].upper()
+    if unit.isdigit():
+        number, unit = text, ""
+    if unit not in _UNITS or not (number.isascii() and number.isdigit()):
+        raise RequestError(f"{option} {text!r} is not a size", "write it like 512M or 2G")
+    return int(number) * _UNITS[unit]
+
+
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take the dataclasses above: typer is shown their fields, the command gets them filled in."""
     hints = typing.get_type_hints(command, include_extras=True)

@@ -21,7 +21,8 @@ _NO_TERMS = ExpertTerms()
 class Experts:
     """Gated MLPs of which each token is sent to a few: `gate_up` [2F, K] and `down` [K, F] for each.
 
-    `biases` are of all experts, [E, 2F] and [E, K]; `terms` what adapters add.
+    `biases` are of all experts, [E, 2F] and [E, K]; `terms` what adapters add. An expert's share multiplies what it
+    says, or with `shares_in` what it is told.
     """
 
     def __init__(
@@ -32,10 +33,11 @@ class Experts:
         *,
         biases: tuple[np.ndarray, np.ndarray] | None = None,
         terms: ExpertTerms = _NO_TERMS,
+        shares_in: bool = False,
     ) -> None:
         gate_up, down = matrices
         self._ops, self._gated, self._count = ops, gated, len(gate_up)
-        self._terms = terms
+        self._terms, self._shares_in = terms, shares_in
         self._gate_up, self._down = ops.expert_weights(gate_up), ops.expert_weights(down)
         self._gate_up_bias: Array | None = None if biases is None else ops.array(biases[0])
         self._down_bias: Array | None = None if biases is None else ops.array(biases[1])
@@ -47,11 +49,14 @@ class Experts:
 
     def __call__(self, rows: Array, experts: Array, shares: Array) -> Array:
         """rows [N, K], experts and their shares [N, C] -> [N, K]."""
-        ops, adapter = self._ops, self._terms.adapters.active
+        told, adapter = rows[:, None], self._terms.adapters.active
+        by_share = self._ops.like(shares, rows)[:, :, None]
+        if self._shares_in:
+            told = told * by_share
         into, out = self._terms.gate_up.get(adapter), self._terms.down.get(adapter)
-        inner = self._gated(self._product(rows[:, None], self._gate_up, experts, self._gate_up_bias, into))
+        inner = self._gated(self._product(told, self._gate_up, experts, self._gate_up_bias, into))
         said = self._product(inner, self._down, experts, self._down_bias, out)
-        return (said * ops.like(shares, said)[:, :, None]).sum(1)
+        return (said if self._shares_in else said * by_share).sum(1)
 
     def _product(
         self, x: Array, weights: Weight, experts: Array, bias: Array | None, term: ExpertTerm | None

@@ -74,6 +74,10 @@ class Ops(Protocol):
 
     def weight_bytes(self, weight: Weight) -> int: ...
 
+    def free_bytes(self) -> int:
+        """Memory of the device that could still be taken."""
+        ...
+
     def free_unused(self) -> None:
         """Give the allocator's unused buffers back (the cache-clear cadence)."""
         ...

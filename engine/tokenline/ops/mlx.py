@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from tokenline.ops.arrays import HostArray, QuantizedArray, coded, dense, stack_
 from tokenline.ops.base import WorkCounters
 from tokenline.ops.blas import load_blas
 from tokenline.ops.largest import first_by_blocks
+from tokenline.ops.memory import free_host_bytes
 from tokenline.ops.precision import Precision
 from tokenline.ops.scored_attention import scored_attention
 from tokenline.ops.stored import StoredArray
@@ -66,7 +67,8 @@ class MlxOps:
         mx.async_eval(*arrays)
 
     def weight(self, value: HostArray) -> Weight:
-        return self.tied(self.table(value))
+        table = self.table(value)
+        return ColumnWeight(table) if self._by_columns(table) else table
 
     def table(self, value: HostArray) -> mx.array | PackedWeight:
         value = coded(value, self.precision)
@@ -77,9 +79,10 @@ class MlxOps:
         return array
 
     def tied(self, table: mx.array | PackedWeight) -> Weight:
-        if self.device == "cpu" and isinstance(table, mx.array):
-            return ColumnWeight(table)
-        return table
+        return ColumnWeight(table, rows=table) if self._by_columns(table) else table
+
+    def _by_columns(self, table: mx.array | PackedWeight) -> TypeGuard[mx.array]:
+        return self.device == "cpu" and isinstance(table, mx.array)
 
     def expert_weights(self, values: Sequence[HostArray], *, exact: bool = False) -> mx.array | PackedWeight:
         values = [value if exact else coded(value, self.precision) for value in values]
@@ -93,6 +96,13 @@ class MlxOps:
 
     def weight_bytes(self, weight: Weight) -> int:
         return weight.nbytes
+
+    def free_bytes(self) -> int:
+        if self.device == "cpu":
+            return free_host_bytes()
+        told = mx.device_info()
+        most = told.get("max_recommended_working_set_size") or told["memory_size"]
+        return max(0, int(most) - mx.get_active_memory())
 
     def free_unused(self) -> None:
         mx.clear_cache()
@@ -109,7 +119,7 @@ class MlxOps:
                 bits=weight.bits,
             )
         elif isinstance(weight, ColumnWeight):
-            y = x @ weight.columns
+            y = weight.product(x)
         else:
             y = x @ weight.T
         return y if bias is None else y + bias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import mlx.core as mx
@@ -33,12 +34,29 @@ class PackedWeight:
         return self.words.nbytes + self.scales.nbytes + self.biases.nbytes
 
 
-class ColumnWeight:
-    """A dense matrix [N, K] kept as [K, N], which a CPU's BLAS multiplies one row by 1.3 times faster."""
+# So many rows a BLAS multiplies by [N, K] faster than by [K, N]: a batch's step.
+_BY_ROWS = range(2, 17)
 
-    def __init__(self, matrix: mx.array) -> None:
+
+class ColumnWeight:
+    """A dense matrix [N, K] kept as [K, N], which a CPU's BLAS multiplies one row by 1.3 times faster.
+
+    `rows`: the matrix itself where it is kept anyway (a tied head's table): a batch of 8 is multiplied by it in half
+    the time (docs/decisions).
+    """
+
+    def __init__(self, matrix: mx.array, *, rows: mx.array | None = None) -> None:
         self.columns = mx.contiguous(matrix.T)
+        self._rows = rows
         mx.eval(self.columns)
+
+    def product(self, x: mx.array) -> mx.array:
+        """x [..., K] -> [..., N]."""
+        count = math.prod(x.shape[:-1])
+        if self._rows is None or count not in _BY_ROWS:
+            return x @ self.columns
+        y = mx.contiguous((self._rows @ x.reshape(count, -1).T).T)
+        return y.reshape(*x.shape[:-1], -1)
 
     @property
     def nbytes(self) -> int:

@@ -14,6 +14,7 @@ from tokenline.ops import torch_groups
 from tokenline.ops.arrays import HostArray, coded, dense
 from tokenline.ops.base import WorkCounters
 from tokenline.ops.largest import BLOCK, first_by_blocks
+from tokenline.ops.memory import free_host_bytes
 from tokenline.ops.precision import Precision
 from tokenline.ops.scored_attention import scored_attention
 from tokenline.ops.stored import StoredArray
@@ -92,6 +93,9 @@ class TorchOps:
 
     def weight_bytes(self, weight: Weight | list[Weight]) -> int:
         return sum(each.nbytes for each in weight) if isinstance(weight, list) else weight.nbytes
+
+    def free_bytes(self) -> int:
+        return torch.cuda.mem_get_info()[0] if self.device == "cuda" else free_host_bytes()
 
     def free_unused(self) -> None:
         if self.device == "cuda":

@@ -13,6 +13,8 @@ from tokenline.request.sampling import Sampling, validate_sampling
 from tokenline.request.tools import function_fault, named_tool
 
 MAX_TOP_LOGPROBS = 20
+# A priority, either way; what one step of it is worth is the scheduler's to say.
+MAX_PRIORITY = 10
 CONSTRAINTS = ("json_object", "json_schema", "regex", "choice", "grammar")
 
 
@@ -36,7 +38,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     processed distribution before temperature, or of the model's own with `logprobs_mode="raw"`. `prompt_logprobs` is
     the same for the prompt's tokens, always raw. `max_time_ms` bounds the time since the first token. `min_indent`
     ends the text before a line, the first excepted, that is indented by fewer spaces and tabs. `ignore_eos` goes on
-    past an end of sequence that was drawn; `mask_eos` keeps it from being drawn.
+    past an end of sequence that was drawn; `mask_eos` keeps it from being drawn. Of the requests that wait, one of a
+    higher `priority` runs first.
 
     What the text must be is one of `json_object` (any JSON object), `json_schema`, `regex`, `choice` (one of these
     texts) and `grammar` (Lark, in llguidance's dialect). `tools` are functions in OpenAI's shape, for `messages` only;
@@ -60,6 +63,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     loop_detection: LoopDetection | None = None
     cache_prompt: bool = True
+    priority: int = 0
     json_object: bool = False
     json_schema: dict[str, Any] | None = None
     regex: str | None = None
@@ -80,6 +84,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 _REQUEST_RANGES: dict[str, Range] = {
     "max_time_ms": (1, True, math.inf, False, "use 1 or more"),
     "min_indent": (0, True, math.inf, False, "use 0 (off) or more"),
+    "priority": (-MAX_PRIORITY, True, MAX_PRIORITY, True, f"use {-MAX_PRIORITY} to {MAX_PRIORITY}"),
     "prompt_logprobs": (0, True, MAX_TOP_LOGPROBS, True, f"use 0 to {MAX_TOP_LOGPROBS}"),
 }
 

@@ -2,137 +2,112 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import anyio.to_thread
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from tokenline.errors import RequestError
-from tokenline.request import Request
 from tokenline.server.bodies import ChatBody, CompletionBody
+from tokenline.server.call import Call
+from tokenline.server.catalogue import Catalogue
 from tokenline.server.chat import ChatReply
 from tokenline.server.completions import CompletionReply
-from tokenline.server.errors import (
-    NotFound,
-    TooLarge,
-    Unavailable,
-    http_error,
-    json_response,
-    request_error,
-    row_error,
-    unexpected,
+from tokenline.server.embeddings import EmbeddingBody, embeddings
+from tokenline.server.endpoint import Api, Endpoint, Live
+from tokenline.server.errors import http_error, request_error, unexpected
+from tokenline.server.keys import KeyGuard
+from tokenline.server.messages.bodies import CountBody, MessagesBody
+from tokenline.server.messages.count import count_tokens
+from tokenline.server.messages.reply import MessageReply
+from tokenline.server.messages.requests import messages_requests, messages_spelled
+from tokenline.server.openapi import description
+from tokenline.server.protocol import chat_requests, completion_requests, spelled
+from tokenline.server.responses.bodies import ResponsesBody
+from tokenline.server.responses.reply import ResponseReply
+from tokenline.server.responses.requests import responses_requests, responses_spelled
+from tokenline.server.settings import ServerSettings
+from tokenline.server.status import status_routes
+from tokenline.server.text import (
+    DetokenizeBody,
+    TokenizeBody,
+    apply_template,
+    detokenize,
+    tokenize,
 )
-from tokenline.server.protocol import chat_requests, completion_requests, parse, spelled
-from tokenline.server.reply import Reply
-from tokenline.server.rows import Rows
-from tokenline.server.sse import send_events
 
 if TYPE_CHECKING:
     from tokenline.client import Model
 
-MAX_BODY_BYTES = 32 << 20
+# Every way to ask for an answer, by its path.
+APIS = {
+    "/v1/completions": Api(CompletionBody, completion_requests, CompletionReply, spelled),
+    "/v1/chat/completions": Api(ChatBody, chat_requests, ChatReply, spelled),
+    "/v1/messages": Api(MessagesBody, messages_requests, MessageReply, messages_spelled),
+    "/v1/responses": Api(ResponsesBody, responses_requests, ResponseReply, responses_spelled),
+}
+# What is answered at once, by its path: the body, and the function of the catalogue and the body.
+CALLS: dict[str, tuple[type[Any], Callable[[Catalogue, Any], dict[str, Any]]]] = {
+    "/v1/messages/count_tokens": (CountBody, count_tokens),
+    "/v1/embeddings": (EmbeddingBody, embeddings),
+    "/tokenize": (TokenizeBody, tokenize),
+    "/detokenize": (DetokenizeBody, detokenize),
+    "/apply-template": (ChatBody, apply_template),
+}
 
 
-@dataclass(frozen=True)
-class Endpoint:
-    """POST with a JSON body: parse, submit, answer whole or as events. An ASGI application, as it watches `receive`
-    for a client that leaves while its rows run.
-    """
-
-    model: Model
-    names: frozenset[str]
-    body: type[Any]
-    requests: Callable[[Any], list[Request]]
-    reply: type[Reply]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with contextlib.suppress(ClientDisconnect):
-            body = parse(await _read(HttpRequest(scope, receive)), self.body)
-            _check_name(body.model, self.names)
-            rows = Rows(self.model)
-            async with rows.watched(receive):
-                try:
-                    await rows.submit(self.requests(body))
-                except RequestError as error:
-                    raise spelled(error, body) from None
-                reply = self.reply(model=self.model, body=body)
-                if body.stream:
-                    await send_events(send, reply, rows)
-                else:
-                    response = await _whole(reply, rows)
-                    await response(scope, receive, send)
+def described_api() -> dict[str, Any]:
+    """The description of all that is served."""
+    bodies = {path: api.body for path, api in APIS.items()} | {
+        path: body for path, (body, _) in CALLS.items()
+    }
+    return description(bodies, frozenset(APIS))
 
 
-async def _whole(reply: Reply, rows: Rows) -> Response:
-    async for _ in rows.events():
-        pass
-    results = [result for result in rows.results if result is not None]
-    for result in results:
-        if result["finish_reason"] == "error":
-            return json_response(row_error(result["error"]), 500)
-    if len(results) < len(rows.results) or any(result["finish_reason"] == "cancelled" for result in results):
-        raise Unavailable("the answer was cancelled", "ask again when the server runs")
-    return json_response(reply.whole(results))
+def _middleware(settings: ServerSettings) -> list[Middleware]:
+    """Outside first: a browser asks whether it may ask before it sends a key."""
+    guards = []
+    if settings.cors_origins:
+        guards.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=settings.cors_origins,
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                expose_headers=["Retry-After"],
+            )
+        )
+    if settings.api_keys:
+        guards.append(Middleware(KeyGuard, keys=settings.api_keys))
+    return guards
 
 
-async def _read(request: HttpRequest) -> bytes:
-    data = bytearray()
-    async for block in request.stream():
-        data += block
-        if len(data) > MAX_BODY_BYTES:
-            raise TooLarge(f"the body is over {MAX_BODY_BYTES >> 20} MiB", "send less")
-    return bytes(data)
+def application(model: Model, settings: ServerSettings, live: Live) -> Starlette:
+    """The application; the answers under way are in `live`."""
+    catalogue = Catalogue(model, settings.aliases)
+    answering = [
+        Route(path, Endpoint(catalogue, settings, live, api), methods=["POST"]) for path, api in APIS.items()
+    ]
+    answered = [
+        Route(path, Call(body, partial(answer, catalogue), settings.max_body_bytes).respond, methods=["POST"])
+        for path, (body, answer) in CALLS.items()
+    ]
+    described = msgspec.json.encode(described_api())
 
+    async def openapi(_: HttpRequest) -> Response:
+        return Response(described, media_type="application/json")
 
-def _check_name(name: str | None, names: frozenset[str]) -> None:
-    if name is not None and name not in names:
-        raise NotFound(f"there is no model {name!r} here", f"use {sorted(names)[0]}", param="model")
-
-
-def application(model: Model, aliases: frozenset[str] = frozenset()) -> Starlette:
-    """The application; `aliases` are other names that clients may call the model by."""
-    names = aliases | {model.name}
-    started = int(time.time())
-    card = {"id": model.name, "object": "model", "created": started, "owned_by": "tokenline"}
-
-    async def health(_: HttpRequest) -> Response:
-        # In a thread: the engine answers between two steps.
-        stats = await anyio.to_thread.run_sync(model.stats)
-        cache = await anyio.to_thread.run_sync(model.cache_stats)
-        return json_response({"status": "ok", "model": model.name, **stats, "prompt_cache": cache})
-
-    async def reset_prompt_cache(_: HttpRequest) -> Response:
-        await anyio.to_thread.run_sync(model.reset_cache)
-        return json_response({"status": "ok"})
-
-    async def models(_: HttpRequest) -> Response:
-        return json_response({"object": "list", "data": [card]})
-
-    async def one_model(request: HttpRequest) -> Response:
-        _check_name(request.path_params["name"], names)
-        return json_response(card)
-
-    completions = Endpoint(model, names, CompletionBody, completion_requests, CompletionReply)
-    chat = Endpoint(model, names, ChatBody, chat_requests, ChatReply)
     app = Starlette(
-        routes=[
-            Route("/health", health),
-            Route("/reset_prompt_cache", reset_prompt_cache, methods=["POST"]),
-            Route("/v1/models", models),
-            Route("/v1/models/{name:path}", one_model),
-            Route("/v1/completions", completions, methods=["POST"]),
-            Route("/v1/chat/completions", chat, methods=["POST"]),
-        ],
+        routes=[*answering, *answered, *status_routes(catalogue, settings), Route("/openapi.json", openapi)],
+        middleware=_middleware(settings),
         exception_handlers={RequestError: request_error, HTTPException: http_error, Exception: unexpected},
     )
     # A path with a slash too many is a 404 in the envelope, not a redirect that drops the body.

@@ -1,12 +1,26 @@
-"""The bodies that a client may send, field by field."""
+"""The bodies of completions and chat, field by field."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from tokenline.request import LoopDetection
+from tokenline.server.conversation import TextPart
+
+PROMPTS: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "minItems": 1, "items": {"type": "string"}},
+        {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        },
+    ]
+}
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,6 +83,7 @@ class CommonBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     logprobs_mode: Literal["processed", "raw"] | None = None
     ignore_eos: bool | None = None
     cache_prompt: bool | None = None
+    priority: int | None = None
     loop_detection: bool | Loop | None = None
     return_details: bool | None = None
     json_object: bool | None = None
@@ -87,7 +102,8 @@ class CommonBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class CompletionBody(CommonBody, forbid_unknown_fields=True, kw_only=True):
-    prompt: Any
+    # A text, token ids, or a list of either; `protocol.prompts_of` has their refusals.
+    prompt: Annotated[Any, msgspec.Meta(extra_json_schema=PROMPTS)]
     logprobs: int | None = None
     echo: bool | None = None
     prompt_logprobs: int | None = None
@@ -105,11 +121,6 @@ class Message(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     reasoning_content: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
-
-
-class TextPart(msgspec.Struct, forbid_unknown_fields=True):
-    type: Literal["text"]
-    text: str
 
 
 class NamedSchema(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

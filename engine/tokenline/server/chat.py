@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tokenline.server.reply import Json, Reply, logprob_of
+from tokenline.server.choices import ChoicesReply, logprob_of
+from tokenline.server.reply import Json
 
 if TYPE_CHECKING:
     from tokenline.row import Event
 
 
 @dataclass(kw_only=True)
-class ChatReply(Reply):
+class ChatReply(ChoicesReply):
     prefix: ClassVar[str] = "chatcmpl"
     whole_object: ClassVar[str] = "chat.completion"
     chunk_object: ClassVar[str] = "chat.completion.chunk"
@@ -25,7 +26,7 @@ class ChatReply(Reply):
             "logprobs": None if entries is None else _logprobs(entries),
         }
 
-    def opening(self) -> Iterator[Json]:
+    def opening(self, prompt_lengths: Sequence[int]) -> Iterator[Json]:
         for index in range(self.body.choices):
             delta = {"role": "assistant", "content": "", "refusal": None}
             yield self.chunk({"index": index, "delta": delta, "logprobs": None, "finish_reason": None})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import codecs
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from tokenline.server.bodies import CompletionBody
-from tokenline.server.protocol import prompts_of
-from tokenline.server.reply import Json, Reply, logprob_of
+from tokenline.server.choices import ChoicesReply, logprob_of
+from tokenline.server.reply import Json
 
 if TYPE_CHECKING:
     from tokenline.row import Event
@@ -31,7 +31,7 @@ class TextOffsets:
 
 
 @dataclass(kw_only=True)
-class CompletionReply(Reply):
+class CompletionReply(ChoicesReply):
     body: CompletionBody
     prefix: ClassVar[str] = "cmpl"
     whole_object: ClassVar[str] = "text_completion"
@@ -46,8 +46,8 @@ class CompletionReply(Reply):
         choice = {"text": self._echo(index) + result["text"], "logprobs": logprobs}
         return choice if self.body.prompt_logprobs is None else {**choice, "prompt_logprobs": of_prompt}
 
-    def opening(self) -> Iterator[Json]:
-        for index in range(len(prompts_of(self.body)) * self.body.choices if self.body.echo else 0):
+    def opening(self, prompt_lengths: Sequence[int]) -> Iterator[Json]:
+        for index in range(len(self.requests) if self.body.echo else 0):
             choice = {"index": index, "text": self._echo(index), "logprobs": None, "finish_reason": None}
             yield self.chunk(choice)
 
@@ -55,12 +55,10 @@ class CompletionReply(Reply):
         """What stands before the answer: the prompt, where it is asked for."""
         if not self.body.echo:
             return ""
-        prompt = prompts_of(self.body)[index // self.body.choices]
-        return (
-            prompt["prompt"]
-            if "prompt" in prompt
-            else self.model.tokenizer.decode(prompt["prompt_token_ids"])
-        )
+        asked = self.requests[index]
+        if asked.prompt is not None:
+            return asked.prompt
+        return self.model.tokenizer.decode(asked.prompt_token_ids or ())
 
     def delta(self, index: int, event: Event) -> Json | None:
         if event.prompt_logprobs is not None:

@@ -6,13 +6,16 @@ import h11
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tokenline.server.errors import envelope
+from tokenline.errors import RequestError
+from tokenline.server.errors import openai_envelope
 
 
 class Protocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what could not be read as a request, and close."""
-        body = msgspec.json.encode(envelope("the request is not valid HTTP/1.1: check the client"))
+        body = msgspec.json.encode(
+            openai_envelope(RequestError("the request is not valid HTTP/1.1", "check the client"))
+        )
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import logging
@@ -15,7 +16,10 @@ import uvicorn
 
 from tokenline.errors import TokenlineError
 from tokenline.server.app import application
+from tokenline.server.endpoint import Live
+from tokenline.server.errors import Unavailable
 from tokenline.server.http11 import Protocol
+from tokenline.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,16 +61,31 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, saying when it is ready."""
+    """uvicorn with one model behind it, saying when it is ready; a stop gives answers under way the settings' time."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
+    def __init__(self, model: Model, settings: ServerSettings, ready: Callable[[], None]) -> None:
+        self._live = Live()
+        app = application(model, settings, self._live)
+        super().__init__(
+            uvicorn.Config(app, http=Protocol, log_level="warning", access_log=False, lifespan="off")
+        )
+        self._ready, self._drain_timeout_s = ready, settings.drain_timeout_s
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        timer = None
+        if self._drain_timeout_s is not None:
+            over = Unavailable("the server is stopping and ended the answer", "ask again when it runs")
+            timer = asyncio.get_running_loop().call_later(self._drain_timeout_s, self._live.stop, over)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """uvicorn cuts answers off at a second SIGINT only; supervisors send SIGTERM, and send it again."""
@@ -77,24 +96,13 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def configuration(model: Model, aliases: frozenset[str] = frozenset()) -> uvicorn.Config:
-    """uvicorn's, for one model."""
-    return uvicorn.Config(
-        application(model, aliases), http=Protocol, log_level="warning", access_log=False, lifespan="off"
-    )
-
-
 def serve_until_stopped(
-    model: Model,
-    listener: socket.socket,
-    *,
-    ready: Callable[[str], None],
-    aliases: frozenset[str] = frozenset(),
+    model: Model, listener: socket.socket, settings: ServerSettings, *, ready: Callable[[str], None]
 ) -> int | None:
     """Serve until a signal, let answers under way finish, and return the signal; a second one cuts them off."""
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"
-    server = Server(configuration(model, aliases), lambda: ready(url))
+    server = Server(model, settings, lambda: ready(url))
     with _received(server) as signals:
         server.run(sockets=[listener])
     return signals[0] if signals else None

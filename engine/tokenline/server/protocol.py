@@ -1,9 +1,9 @@
-"""From what a client sends to requests; anything that is not known is a 400 that names the field."""
+"""Requests of completions and chat, out of their bodies."""
 
 from __future__ import annotations
 
-import re
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -11,38 +11,25 @@ from tokenline.errors import RequestError
 from tokenline.request import CONSTRAINTS, LoopDetection, Request, Sampling, constraints_of
 from tokenline.request.bounds import require
 from tokenline.server.bodies import ChatBody, CommonBody, CompletionBody, Loop, Message
+from tokenline.server.conversation import text_of, turn
+from tokenline.server.drawn_request import request_from
 
 MAX_CHOICES = 128
 SEEDS = 1 << 64
 
-Body = TypeVar("Body", bound=CommonBody)
-_PATH = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
-_NAMED = re.compile(r"Object (?:contains unknown|missing required) field `(?P<name>[^`]*)`")
 
-
-def parse(data: bytes, kind: type[Body]) -> Body:
-    """The body, or RequestError: not JSON, or which field is wrong and how."""
-    try:
-        body = msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError as error:
-        found = _PATH.fullmatch(str(error))
-        what, path = (found["what"], found["path"]) if found else (str(error), None)
-        if named := _NAMED.fullmatch(what):
-            path = f"{path}.{named['name']}" if path else named["name"]
-        name = path or "the body"
-        raise RequestError(f"{name}: {what}", "see the API's documentation", param=path) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(f"the body is not valid JSON ({error})", "send a JSON object") from None
+def check_common(body: CommonBody) -> None:
+    """What no field's type says."""
     n = body.choices
     require(1 <= n <= MAX_CHOICES, "n", f"n {n} is outside 1 to {MAX_CHOICES}", f"use 1 to {MAX_CHOICES}")
     require(body.stream_options is None or bool(body.stream), "stream_options", "stream_options without stream",
             "set stream to true")  # fmt: skip
-    return body
 
 
-def completion_requests(body: CompletionBody) -> list[Request]:
+def completion_requests(body: CompletionBody, defaults: Mapping[str, Any]) -> list[Request]:
     """One request per choice: every prompt `n` times, in order."""
-    prompts = prompts_of(body)
+    check_common(body)
+    prompts = prompts_of(body.prompt)
     # An echo is part of the answer, and so are its logprobs.
     of_prompt = body.prompt_logprobs
     if of_prompt is None and body.echo:
@@ -53,6 +40,7 @@ def completion_requests(body: CompletionBody) -> list[Request]:
         _request(
             body,
             index,
+            defaults,
             logprobs=body.logprobs,
             max_tokens=body.max_tokens,
             prompt_logprobs=of_prompt,
@@ -63,8 +51,9 @@ def completion_requests(body: CompletionBody) -> list[Request]:
     ]
 
 
-def chat_requests(body: ChatBody) -> list[Request]:
+def chat_requests(body: ChatBody, defaults: Mapping[str, Any]) -> list[Request]:
     """One request per choice."""
+    check_common(body)
     require(bool(body.messages), "messages", "there are no messages", "send at least one")
     require(body.top_logprobs is None or bool(body.logprobs), "top_logprobs", "top_logprobs without logprobs",
             "set logprobs to true")  # fmt: skip
@@ -79,6 +68,7 @@ def chat_requests(body: ChatBody) -> list[Request]:
         _request(
             body,
             index,
+            defaults,
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
             max_tokens=next(iter(limits), None),
             messages=tuple(_message(message) for message in body.messages),
@@ -114,7 +104,7 @@ def _response_format(body: ChatBody) -> dict[str, Any]:
     return {"json_schema": schema}
 
 
-def _request(body: CommonBody, index: int, **fields: Any) -> Request:
+def _request(body: CommonBody, index: int, defaults: Mapping[str, Any], **fields: Any) -> Request:
     seed = None if body.seed is None or index == 0 else (body.seed + index) % SEEDS
     sampling = {
         **{name: getattr(body, name) for name in Sampling.__struct_fields__},
@@ -127,54 +117,50 @@ def _request(body: CommonBody, index: int, **fields: Any) -> Request:
             loop = LoopDetection()
         case Loop() as given:
             loop = LoopDetection(**msgspec.structs.asdict(given))
-    names = ("ignore_eos", "cache_prompt", "max_time_ms", "min_indent", "logprobs_mode", *CONSTRAINTS)
-    given_fields = {name: getattr(body, name) for name in names if name not in fields}
+    names = (
+        "ignore_eos",
+        "cache_prompt",
+        "priority",
+        "max_time_ms",
+        "min_indent",
+        "logprobs_mode",
+        *CONSTRAINTS,
+    )
+    others = {name: getattr(body, name) for name in names}
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    return Request(
-        sampling=Sampling(**{name: value for name, value in sampling.items() if value is not None}),
-        stop=tuple(stop),
-        loop_detection=loop,
-        **{name: value for name, value in given_fields.items() if value is not None},
-        **fields,
+    return request_from(
+        {**sampling, **others, "stop": tuple(stop), "loop_detection": loop, **fields}, defaults
     )
 
 
-def prompts_of(body: CompletionBody) -> list[dict[str, Any]]:
+def prompts_of(given: Any, field: str = "prompt") -> list[dict[str, Any]]:
     """OpenAI's four spellings: a text, token ids, a list of texts, a list of lists of token ids."""
-    match prompt := body.prompt:
+    match given:
         case str():
-            return [{"prompt": prompt}]
+            return [{"prompt": given}]
         case [int(), *_]:
-            return [{"prompt_token_ids": _token_ids(prompt)}]
-        case [str(), *_] if all(isinstance(item, str) for item in prompt):
-            return [{"prompt": item} for item in prompt]
-        case [list(), *_] if all(isinstance(item, list) for item in prompt):
-            return [{"prompt_token_ids": _token_ids(item)} for item in prompt]
+            return [{"prompt_token_ids": _token_ids(given, field)}]
+        case [str(), *_] if all(isinstance(item, str) for item in given):
+            return [{"prompt": item} for item in given]
+        case [list(), *_] if all(isinstance(item, list) for item in given):
+            return [{"prompt_token_ids": _token_ids(item, field)} for item in given]
         case []:
-            raise RequestError("the prompt is empty", "give it at least one token", param="prompt")
-    raise RequestError("the prompt has the wrong type", "send a text or a list of token ids", param="prompt")
+            raise RequestError(f"the {field} is empty", "give it at least one token", param=field)
+    raise RequestError(f"the {field} has the wrong type", "send a text or a list of token ids", param=field)
 
 
-def _token_ids(ids: list[Any]) -> tuple[int, ...]:
+def _token_ids(ids: list[Any], field: str) -> tuple[int, ...]:
     whole = all(isinstance(token, int) and not isinstance(token, bool) for token in ids)
-    require(whole, "prompt", "a token id is not a whole number", "send a text or a list of token ids")
+    require(whole, field, "a token id is not a whole number", "send a text or a list of token ids")
     return tuple(ids)
 
 
 def _message(message: Message) -> dict[str, Any]:
     """As chat templates expect it: text in one piece, absent fields absent."""
-    content = message.content
-    if isinstance(content, list):
-        content = "\n".join(part.text for part in content)
-    require(content is not None or bool(message.tool_calls), "messages", f"a {message.role} message has no content",
-            "give it content")  # fmt: skip
+    require(message.content is not None or bool(message.tool_calls), "messages",
+            f"a {message.role} message has no content", "give it content")  # fmt: skip
     names = ("name", "reasoning_content", "tool_calls", "tool_call_id")
-    fields = {name: getattr(message, name) for name in names}
-    return {
-        "role": message.role,
-        "content": content if content is not None else "",
-        **{name: value for name, value in fields.items() if value is not None},
-    }
+    return turn(message.role, text_of(message.content), **{name: getattr(message, name) for name in names})
 
 
 def _biases(given: dict[str, float] | None) -> dict[int, float] | None:

@@ -1,113 +1,42 @@
-"""What both endpoints' answers share: who answers, usage, details, and how a row's end is told."""
+"""What an endpoint's answer is to the transport: whole, or event by event."""
 
 from __future__ import annotations
 
-import secrets
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from tokenline.server.bodies import CommonBody
-from tokenline.server.errors import row_error
+from tokenline.errors import RequestError
 
 if TYPE_CHECKING:
-    from tokenline.client import Model
     from tokenline.row import Event
 
 Json = dict[str, Any]
-DETAILS = ("prompt_token_ids", "token_ids", "finish_cause", "truncated", "timings", "manifest", "counters")
-# OpenAI's word for a token that cannot be drawn; JSON has none for minus infinity.
-IMPOSSIBLE = -9999.0
+COMMENT = b": keep-alive\n\n"
 
 
-@dataclass(kw_only=True)
-class Reply(ABC):
-    """One answer, whole or in chunks. An endpoint says what a choice looks like; all else is the same."""
+class Reply(Protocol):
+    """One answer. Every event of its rows goes through `chunks`, also where the answer is sent whole."""
 
-    model: Model
-    body: CommonBody
-    created: int = field(default_factory=lambda: int(time.time()))
-    id: str = field(init=False)
+    # Whether an event of the stream is named by its `type`.
+    named: ClassVar[bool]
+    # The sign of life, and what closes the stream.
+    ping: ClassVar[bytes]
+    last: ClassVar[bytes]
 
-    prefix: ClassVar[str]
-    whole_object: ClassVar[str]
-    chunk_object: ClassVar[str]
+    def whole(self, results: Sequence[Json]) -> Json: ...
 
-    def __post_init__(self) -> None:
-        self.id = f"{self.prefix}-{secrets.token_hex(12)}"
-
-    @abstractmethod
-    def choice(self, index: int, result: Json) -> Json:
-        """A finished choice, without its index and finish reason."""
-
-    @abstractmethod
-    def delta(self, index: int, event: Event) -> Json | None:
-        """What one event adds to a choice; None for nothing."""
-
-    @abstractmethod
-    def closing(self) -> Json:
-        """The choice of a last chunk, which carries only the finish reason."""
-
-    def opening(self) -> Iterator[Json]:
-        """Chunks sent before there is any token."""
-        return iter(())
-
-    def whole(self, results: Sequence[Json]) -> Json:
-        choices = [
-            {"index": index, **self.choice(index, result), **self._end(result)}
-            for index, result in enumerate(results)
-        ]
-        return {**self._head(self.whole_object), "choices": choices, "usage": self.usage(results)}
+    def opening(self, prompt_lengths: Sequence[int]) -> Iterator[Json]:
+        """What is sent before there is any token."""
+        ...
 
     def chunks(self, index: int, event: Event) -> Iterator[Json]:
-        """An event as chunks: one for a token; for a row's end one for the tail, if any, and one for the reason."""
-        if event.result is not None and event.result["finish_reason"] == "error":
-            yield row_error(event.result["error"])
-            return
-        delta = self.delta(index, event)
-        if delta is not None:
-            yield self.chunk({"index": index, **delta, "finish_reason": None})
-        if event.result is not None:
-            yield self.chunk({"index": index, **self.closing(), **self._end(event.result)})
+        """What one event of a row adds."""
+        ...
 
-    def chunk(self, choice: Json) -> Json:
-        usage = {"usage": None} if self.body.include_usage else {}
-        return {**self._head(self.chunk_object), "choices": [choice], **usage}
+    def ending(self, results: Sequence[Json]) -> Iterator[Json]:
+        """What is sent when every row has ended."""
+        ...
 
-    def usage_chunk(self, results: Sequence[Json]) -> Json:
-        return {**self._head(self.chunk_object), "choices": [], "usage": self.usage(results)}
-
-    def usage(self, results: Sequence[Json]) -> Json:
-        """A prompt counts once, however many answers it got; what its first row found in the cache was cached."""
-        prompts = [result["usage"] for result in results[:: self.body.choices]]
-        prompt = sum(usage["prompt_tokens"] for usage in prompts)
-        completion = sum(result["usage"]["completion_tokens"] for result in results)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": sum(usage["cached_tokens"] for usage in prompts)},
-        }
-
-    def _head(self, kind: str) -> Json:
-        manifest = self.model.manifest
-        fingerprint = f"{manifest['backend']}-{manifest['dtype']}-{manifest['weights_hash'][:12]}"
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": self.model.name,
-            "system_fingerprint": fingerprint,
-        }
-
-    def _end(self, result: Json) -> Json:
-        end: Json = {"finish_reason": result["finish_reason"]}
-        if self.body.return_details:
-            end["details"] = {name: result[name] for name in DETAILS}
-        return end
-
-
-def logprob_of(entry: Json) -> float:
-    return max(entry["logprob"], IMPOSSIBLE)
+    def failure(self, error: RequestError) -> Json:
+        """The event that ends a stream instead."""
+        ...

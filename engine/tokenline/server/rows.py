@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 from starlette.types import Receive
 
-from tokenline.errors import RequestError
+from tokenline.errors import QueueFull, RequestError
 from tokenline.request import Request
+from tokenline.server.errors import Busy, Failed, TimedOut, Unavailable
 
 if TYPE_CHECKING:
     from tokenline.client import Model
@@ -25,8 +26,20 @@ class Rows:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._generations: list[Generation] = []
-        self._events: asyncio.Queue[tuple[int, Event] | None] = asyncio.Queue()
+        # An error ends the events, and so does None: the client has gone.
+        self._events: asyncio.Queue[tuple[int, Event] | RequestError | None] = asyncio.Queue()
         self.results: list[dict[str, Any] | None] = []
+
+    @property
+    def finished(self) -> list[dict[str, Any]] | None:
+        """The results, once every row has one."""
+        done = [result for result in self.results if result is not None]
+        return done if len(done) == len(self.results) else None
+
+    @property
+    def prompt_lengths(self) -> list[int]:
+        """Tokens of each row's prompt."""
+        return [generation.prompt_length for generation in self._generations]
 
     async def submit(self, requests: Sequence[Request]) -> None:
         """Raises RequestError, with no row left running, when one of them cannot run."""
@@ -45,6 +58,9 @@ class Rows:
         except RequestError:
             self.cancel()
             raise
+        except QueueFull as error:
+            self.cancel()
+            raise Busy(error.what, error.mend, retry_after_s=error.retry_after_s) from None
 
     def _listener(self, loop: asyncio.AbstractEventLoop, index: int) -> Callable[[Event], None]:
         def listen(event: Event) -> None:
@@ -54,25 +70,45 @@ class Rows:
 
         return listen
 
-    async def events(self) -> AsyncIterator[tuple[int, Event]]:
-        """(row, event) in the order of their making, until every row has its result, or the client has gone."""
+    async def events(self, idle_s: float | None = None) -> AsyncIterator[tuple[int, Event] | None]:
+        """(row, event) in the order of their making, until every row has its result, or the client has gone; None
+        when nothing came for `idle_s` seconds. Raises RequestError for a row that failed, and for what stopped them.
+        """
         while None in self.results:
-            arrived = await self._events.get()
+            try:
+                async with asyncio.timeout(idle_s):
+                    arrived = await self._events.get()
+            except TimeoutError:
+                yield None
+                continue
             if arrived is None:
                 return
+            if isinstance(arrived, RequestError):
+                raise arrived
             index, event = arrived
             if event.result is not None:
+                _raise_if_failed(event.result)
                 self.results[index] = event.result
             yield index, event
 
     @contextlib.asynccontextmanager
-    async def watched(self, receive: Receive) -> AsyncIterator[None]:
-        """While inside: when the client disconnects, its rows are cancelled and `events` ends. After: no row runs."""
+    async def watched(self, receive: Receive, timeout_s: float | None = None) -> AsyncIterator[None]:
+        """While inside: when the client disconnects, its rows are cancelled and `events` ends; when the time is up, it
+        raises TimedOut. After: no row runs.
+        """
         watcher = asyncio.create_task(self._watch(receive))
+        timer = None
+        if timeout_s is not None:
+            late = TimedOut(
+                f"the answer took longer than {timeout_s:g} s", "ask for less, or try again later"
+            )
+            timer = asyncio.get_running_loop().call_later(timeout_s, self.stop, late)
         try:
             yield
         finally:
             watcher.cancel()
+            if timer is not None:
+                timer.cancel()
             self.cancel()
 
     async def _watch(self, receive: Receive) -> None:
@@ -81,6 +117,19 @@ class Rows:
         self.cancel()
         self._events.put_nowait(None)
 
+    def stop(self, error: RequestError) -> None:
+        """End the rows and have `events` raise the error; on the event loop's thread."""
+        self.cancel()
+        self._events.put_nowait(error)
+
     def cancel(self) -> None:
         for generation in self._generations:
             generation.cancel()
+
+
+def _raise_if_failed(result: dict[str, Any]) -> None:
+    match result["finish_reason"]:
+        case "error":
+            raise Failed(result["error"])
+        case "cancelled":
+            raise Unavailable("the answer was cancelled", "ask again when the server runs")

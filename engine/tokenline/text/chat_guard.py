@@ -64,8 +64,12 @@ class ChatGuard:
             position = end
         return ids + self._plain(text[position:])
 
+    def unmarked(self, text: str) -> str:
+        """The text without the marks."""
+        return text.replace(self._mark, "")
+
     def _plain(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text.replace(self._mark, ""), add_bos=False) if text else []
+        return self._tokenizer.encode(self.unmarked(text), add_bos=False) if text else []
 
     def _marked_text(self, text: str) -> str:
         if self._names is None:

@@ -38,12 +38,12 @@ RENDER_ERRORS = (
 
 @dataclass(frozen=True)
 class ChatPrompt:
-    """A rendered conversation; `message_ends` are the token positions at which a message ends, ascending; `end` is the
-    end of its text."""
+    """A rendered conversation; `message_ends` are the token positions at which a message ends, ascending; `text` is
+    what was encoded, "" for a prompt that came as ids."""
 
     token_ids: list[int]
     message_ends: list[int]
-    end: str = ""
+    text: str = ""
 
 
 class GenerationTag(jinja2.ext.Extension):
@@ -139,7 +139,7 @@ class ChatTemplate:
         text = self.render(messages, **kwargs)
         token_ids = guard.encode(text)
         ends = self._message_ends(guard, text, token_ids, messages, kwargs)
-        return ChatPrompt(token_ids, ends, text[-64:])
+        return ChatPrompt(token_ids, ends, guard.unmarked(text))
 
     def _message_ends(
         self,

@@ -26,7 +26,11 @@ class StopMatcher:
         self._link()
         self._state = 0
         self._held: deque[str] = deque()
-        self.stopped = False
+        self.found: str | None = None
+
+    @property
+    def stopped(self) -> bool:
+        return self.found is not None
 
     def push(self, text: str) -> tuple[str, bool]:
         """(text that is certain now, whether a stop string was found); nothing comes out after one was."""
@@ -36,9 +40,8 @@ class StopMatcher:
             self._held.append(character)
             self._state = self._after(self._state, character)
             if length := self._match[self._state]:
-                self.stopped = True
                 certain = self._release(len(self._held) - length)
-                self._held.clear()
+                self.found = self._release(length)
                 return certain, True
         return self._release(len(self._held) - self._depth[self._state]), False
 

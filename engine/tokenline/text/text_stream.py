@@ -23,6 +23,11 @@ class TextStream:
         self._detokenizer = Detokenizer(tokenizer, exact=exact, marks=marks)
         self._matcher = StopMatcher(stops)
 
+    @property
+    def stop_found(self) -> str | None:
+        """The stop string that ended the text, None where none did."""
+        return self._matcher.found
+
     def push(self, token_id: int) -> tuple[str, bool]:
         """(text that may be sent now, whether a stop string was found)."""
         return self._matcher.push(self._detokenizer.push(token_id))
