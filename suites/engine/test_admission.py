@@ -10,8 +10,9 @@ import pytest
 from ticking import PLACE, Ticking, row_of
 
 from tokenline.budget import ALLOWANCE
+from tokenline.cli.options import parsed_bytes
 from tokenline.client import Model, request_of
-from tokenline.errors import BackendError, OverBudget
+from tokenline.errors import BackendError, OverBudget, RequestError
 from tokenline.row import Row
 from tokenline.waiting import HEAD_START_S, WaitingRows
 
@@ -215,3 +216,17 @@ def test_a_budget_is_never_more_than_what_is_free(tiny_checkpoint: Path) -> None
         Model(str(tiny_checkpoint), backend="torch", kv_budget=1000)
     with pytest.raises(BackendError, match="holds nothing"):
         Model(str(tiny_checkpoint), backend="torch", kv_budget=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512M", 512 << 20), ("2G", 2 << 30), ("2g", 2 << 30), ("64k", 64 << 10), ("1000", 1000)],
+)
+def test_a_size_is_bytes_or_powers_of_1024(text: str, size: int) -> None:
+    assert parsed_bytes("--kv-budget", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "M", "1.5G", "-1", "2GB", "two", "١M"])
+def test_a_size_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(RequestError, match="write it like 512M or 2G"):
+        parsed_bytes("--kv-budget", text)
