@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +123,10 @@ def write(tiny: Tiny, model: PreTrainedModel, tokenizer: Tokenizer, directory: P
         as_is = {name: value.detach().to(torch.float16)}
         weights |= tiny.packed(name, value.detach()) or as_is
     if tiny.inside is not None:
+        alone, held = tiny.named
         weights = {
-            re.sub(r"^model\.", "model.language_model.", name): value for name, value in weights.items()
+            held + name.removeprefix(alone) if name.startswith(alone) else name: value
+            for name, value in weights.items()
         }
     weights = {name: value.contiguous() for name, value in weights.items()}
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})

@@ -7,13 +7,14 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
 import transformers
-from gguf import GGUFReader, GGUFWriter
+from gguf import GGML_QUANT_SIZES, GGUFReader, GGUFWriter
 from gguf.quants import dequantize, quantize
 
 from tokenline.checkpoint import gguf
@@ -70,27 +71,54 @@ def test_gguf_row_order_and_blocks_against_transformers(checkpoint_path: Path) -
     assert opened.config["rms_norm_eps"] == pytest.approx(config.rms_norm_eps)
 
 
-@pytest.mark.parametrize("kind", [Kind.Q4_1, Kind.Q8_0, Kind.Q4_0, Kind.Q5_1, Kind.F16, Kind.F32])
-def test_gguf_block_types_against_the_gguf_package(tmp_path: Path, kind: Kind) -> None:
-    values = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
-    writer = GGUFWriter(tmp_path / "x.gguf", "llama")
-    raw = (
-        values.astype(np.float16)
-        if kind == Kind.F16
-        else values
-        if kind == Kind.F32
-        else quantize(values, kind)
-    )
+QUANTIZED_HERE = (Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0, Kind.BF16)
+# Types that the gguf package does not write: any bytes are blocks of theirs.
+BY_BYTES = (Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL, Kind.MXFP4)
+
+
+def file_of_one_matrix(path: Path, kind: Kind) -> GGUFReader:
+    """[4, 512] of that type, as a llama's."""
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal((4, 512)).astype(np.float32)
+    if kind in QUANTIZED_HERE:
+        raw = quantize(values, kind)
+    elif kind in (Kind.F16, Kind.F32):
+        raw = values.astype(np.float16 if kind == Kind.F16 else np.float32)
+    else:
+        numbers, size = GGML_QUANT_SIZES[kind]
+        raw = rng.integers(0, 256, (4, 512 // numbers * size), dtype=np.uint8)
+    writer = GGUFWriter(path, "llama")
     writer.add_tensor("blk.0.ffn_down.weight", raw, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    reader = gguf.read_gguf(tmp_path / "x.gguf")
-    read = gguf.tensors(reader, {}).take("model.layers.0.mlp.down_proj.weight", (4, 64))
-    expected = dequantize(GGUFReader(tmp_path / "x.gguf").tensors[0].data, kind)
-    np.testing.assert_array_equal(dense(read), expected.reshape(4, 64))
+    return gguf.read_gguf(path)
+
+
+def read_from(reader: GGUFReader) -> Any:
+    said = {"general.architecture": "llama"}
+    tensors = gguf.tensors("x.gguf", said, reader, {})
+    return tensors.take("model.layers.0.mlp.down_proj.weight", (4, 512))
+
+
+@pytest.mark.parametrize("kind", [*QUANTIZED_HERE, *BY_BYTES, Kind.F16, Kind.F32], ids=lambda kind: kind.name)
+def test_gguf_block_types_against_the_gguf_package(tmp_path: Path, kind: Kind) -> None:
+    reader = file_of_one_matrix(tmp_path / "x.gguf", kind)
+    read = read_from(reader)
+    expected = dequantize(reader.tensors[0].data, kind)
+    np.testing.assert_array_equal(dense(read), expected.reshape(4, 512))
+    assert np.isfinite(dense(read)).any()
     assert isinstance(read, QuantizedArray) == (kind in (Kind.Q4_1, Kind.Q8_0))
+
+
+@pytest.mark.parametrize("kind", [Kind.IQ2_XXS, Kind.IQ4_XS, Kind.TQ2_0], ids=lambda kind: kind.name)
+def test_another_type_of_blocks_is_refused_by_name(tmp_path: Path, kind: Kind) -> None:
+    reader = file_of_one_matrix(tmp_path / "x.gguf", kind)
+    with pytest.raises(
+        CheckpointError, match=f"blk.0.ffn_down.weight is stored as {kind.name}, .*supported: F32, F16, BF16"
+    ):
+        read_from(reader)
 
 
 def test_stacking_stays_quantized_only_where_all_parts_are() -> None:
@@ -209,7 +237,9 @@ def test_another_architecture_in_gguf_is_refused_by_name(tmp_path: Path) -> None
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(CheckpointError, match="'rwkv9', which is not supported: supported in GGUF: llama"):
+    with pytest.raises(
+        CheckpointError, match=r"'rwkv9', which is not supported: supported in GGUF: .*granite.*, llama, "
+    ):
         open_checkpoint(str(tmp_path / "x.gguf"), FAMILIES)
 
 

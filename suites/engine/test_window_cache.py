@@ -9,39 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from tagged_keys import HEADS, SIZE, keys_of, numbers, push
 
 from tokenline.cache import WindowCache
 from tokenline.cache.dense import GROWTH, capacity
 from tokenline.cache.window import UNDO
 from tokenline.ops import Ops, open_ops
-
-HEADS, SIZE = 2, 4
-
-
-def keys_of(tags: Sequence[Sequence[int]]) -> np.ndarray:
-    return np.asarray(tags, np.float32)[:, None, :, None] * np.ones((1, HEADS, 1, SIZE), np.float32)
-
-
-def push(ops: Ops, cache: WindowCache, tags: Sequence[Sequence[int]]) -> list[list[list[int]]]:
-    """Append tags [rows][T]: the tags that each query sees, [rows][T][…], by mask and keys; values must be theirs."""
-    queries = len(tags[0])
-    mask = cache.mask(queries)
-    keys = keys_of(tags)
-    held, values = ops.read(list(cache.update(ops.array(keys), ops.array(-keys))))
-    np.testing.assert_array_equal(values, -held)
-    np.testing.assert_array_equal(held[:, 0], held[:, 1])
-    shape = (len(tags), queries, held.shape[2])
-    if mask is None:
-        seen = np.ones(shape, bool)
-    elif isinstance(mask, str):
-        assert mask == "causal"
-        seen = np.broadcast_to(np.tril(np.ones(shape[1:], bool), shape[2] - queries), shape)
-    else:
-        seen = np.broadcast_to(ops.read([mask])[0][:, 0], shape)
-    tags_held = held[:, 0, :, 0].astype(int)
-    return [
-        [tags_held[row][seen[row, query]].tolist() for query in range(queries)] for row in range(len(tags))
-    ]
 
 
 def filled(ops: Ops, window: int, tags: list[int], piece: int = 10_000) -> WindowCache:
@@ -54,10 +27,6 @@ def filled(ops: Ops, window: int, tags: list[int], piece: int = 10_000) -> Windo
 def must_see(tags: Sequence[int], window: int, first: int = 0) -> list[list[int]]:
     """Of each token from the first on: itself and the `window - 1` before it."""
     return [list(tags[max(0, index - window + 1) : index + 1]) for index in range(first, len(tags))]
-
-
-def numbers(count: int, first: int = 1) -> list[int]:
-    return list(range(first, first + count))
 
 
 @pytest.mark.parametrize("window", [1, 5, 48, 300])

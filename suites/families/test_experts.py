@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import torch
-from family_oracles import transformers_of
+from family_oracles import mlx_lm_of, transformers_of
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -173,3 +173,49 @@ def test_the_layers_that_draft_are_left_alone(variant: Variant) -> None:
     np.testing.assert_array_equal(
         said(directory, "torch"), said(MODELS / "deepseek_v3" / "checkpoint", "torch")
     )
+
+
+def llama4_with(**settings: Any) -> dict[str, Any]:
+    config = json.loads((MODELS / "llama4" / "checkpoint" / "config.json").read_text())
+    return {"text_config": config["text_config"] | settings}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"use_qk_norm": False},
+        {"attn_temperature_tuning": False},
+        {"no_rope_layers": [1, 0, 0, 1], "layer_types": None},
+        {"attention_chunk_size": 7},
+        {"attention_chunk_size": None, "layer_types": None},
+        {"rms_norm_eps": 1e-2},
+        # Scout's: short and long wavelengths meet in one, with nothing between to blend.
+        {
+            "rope_scaling": None,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 5e5,
+                "factor": 16.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 1.0,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_llama4_with_other_settings_is_transformers(
+    variant: Variant, settings: dict[str, Any], backend: str
+) -> None:
+    directory = variant("llama4", **llama4_with(**settings))
+    theirs = transformers_of(directory).logits(TOKENS)
+    close(said(directory, backend), theirs)
+    as_it_was = transformers_of(MODELS / "llama4" / "checkpoint").logits(TOKENS)
+    assert np.abs(theirs - as_it_was).max() / np.ptp(theirs) > 3 * ENVELOPE  # the setting is felt
+
+
+def test_mlx_lm_norms_heads_of_llama4_with_an_epsilon_of_its_own(variant: Variant) -> None:
+    """1e-6; the published code and transformers take the configuration's, 1e-5 as published."""
+    directory = variant("llama4", **llama4_with(rms_norm_eps=1e-2))
+    theirs, mlx = transformers_of(directory).logits(TOKENS), mlx_lm_of(directory).logits(TOKENS)
+    assert np.abs(mlx - theirs).max() / np.ptp(theirs) > 3 * ENVELOPE

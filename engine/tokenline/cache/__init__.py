@@ -1,6 +1,7 @@
 """What a layer remembers between forwards."""
 
 from tokenline.cache.base import AttentionCache, LayerCache
+from tokenline.cache.chunked import ChunkedCache
 from tokenline.cache.dense import DenseCache
 from tokenline.cache.latent import LatentCache
 from tokenline.cache.pair import PairCache
@@ -11,6 +12,7 @@ from tokenline.cache.window import WindowCache
 __all__ = [
     "AttentionCache",
     "CacheState",
+    "ChunkedCache",
     "DenseCache",
     "LatentCache",
     "LayerCache",

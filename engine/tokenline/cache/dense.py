@@ -73,8 +73,12 @@ class DenseCache:
         return 0
 
     def seen_from(self, position: int) -> int:
-        """The first token that the query at this position sees."""
+        """The first token that the query at this position sees in any row."""
         return 0
+
+    def seen_by_rows(self, queries: np.ndarray) -> np.ndarray:
+        """The first token that each of the queries sees in each row, [B, T], or [1, T] where all rows see alike."""
+        return np.asarray([[self.seen_from(int(query)) for query in queries]])
 
     def update(self, *arrays: Array) -> Sequence[Array]:
         start, stop = self.length, self.length + arrays[0].shape[2]
@@ -119,14 +123,12 @@ class DenseCache:
 
     def mask(self, tokens: int) -> Array | str | None:
         first, stop = self.seen_from(self.length), self.length + tokens
-        if max(self.padding) <= first:
-            if tokens == 1:
-                return None
-            if self.seen_from(stop - 1) == 0:
-                return "causal"
+        ends = self.seen_by_rows(np.asarray([self.length, stop - 1]))
+        if max(self.padding) <= first and (ends == first).all():
+            return None if tokens == 1 else "causal"
         keys, queries = np.arange(first, stop), np.arange(self.length, stop)
-        seen_from = np.asarray([self.seen_from(int(query)) for query in queries])
-        seen = (keys[None, None] <= queries[None, :, None]) & (keys[None, None] >= seen_from[None, :, None])
+        seen_from = self.seen_by_rows(queries)[:, :, None]
+        seen = (keys[None, None] <= queries[None, :, None]) & (keys[None, None] >= seen_from)
         seen = seen & (keys[None, None] >= np.asarray(self.padding)[:, None, None])
         # A padded query sees itself, so that its softmax is defined; nothing reads what it says.
         seen |= keys[None, None] == queries[None, :, None]

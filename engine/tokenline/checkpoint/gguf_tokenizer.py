@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from tokenline.checkpoint.gguf_words import BEGINS, CUTS, WORDS_WHOLE
 from tokenline.checkpoint.parts import TextParts
 from tokenline.errors import CheckpointError
 from tokenline.text.chat_template import ChatTemplate
@@ -27,34 +28,6 @@ class TokenType(IntEnum):
     USER_DEFINED = 4
     UNUSED = 5
     BYTE = 6
-
-
-# How each kind of byte-level vocabulary cuts text into words before it merges, as the original tokenizers do.
-# `digits`: every digit is first cut off by itself. `whole`: a word that is a token is taken without merging.
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_LLAMA3 = _SUFFIX + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_TEKKEN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
-    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_GPT4O = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_SUFFIX}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_SUFFIX}?"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-SPLITS = {
-    "default": _GPT2, "gpt-2": _GPT2, "mpt": _GPT2, "olmo": _GPT2, "jais": _GPT2, "trillion": _GPT2,
-    "smollm": _GPT2, "starcoder": _GPT2, "refact": _GPT2, "command-r": _GPT2, "codeshell": _GPT2,
-    "exaone": _GPT2,
-    "llama-bpe": _LLAMA3, "llama3": _LLAMA3, "llama-v3": _LLAMA3, "dbrx": _LLAMA3, "smaug-bpe": _LLAMA3,
-    "qwen2": _QWEN2, "deepseek-r1-qwen": _QWEN2,
-    "tekken": _TEKKEN,
-    "gpt-4o": _GPT4O, "llama4": _GPT4O,
-}  # fmt: skip
-DIGITS_ALONE = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"}
-WORDS_WHOLE = {"llama-bpe", "llama3", "llama-v3", "tekken"}
 
 
 def gguf_text_parts(metadata: Mapping[str, Any]) -> TextParts:
@@ -85,7 +58,7 @@ def gguf_text_parts(metadata: Mapping[str, Any]) -> TextParts:
         (backend.add_special_tokens if special else backend.add_tokens)(added)
     bos, eos = _token_id(metadata, "bos", tokens), _token_id(metadata, "eos", tokens)
     ends = {eos, _token_id(metadata, "eot", tokens), _token_id(metadata, "eom", tokens)} - {None}
-    add_bos = metadata.get(PREFIX + "add_bos_token", kind == "llama" or _pre(metadata) in WORDS_WHOLE)
+    add_bos = metadata.get(PREFIX + "add_bos_token", kind == "llama" or _pre(metadata) in BEGINS)
     tokenizer = TextTokenizer(
         backend,
         eos_token_ids=frozenset(end for end in ends if end is not None),
@@ -101,9 +74,9 @@ def gguf_text_parts(metadata: Mapping[str, Any]) -> TextParts:
 
 def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Tokenizer:
     pre = _pre(metadata)
-    if pre not in SPLITS:
+    if pre not in CUTS:
         raise CheckpointError(
-            f"the pre-tokenizer {pre!r} is not supported", f"use one of {', '.join(sorted(SPLITS))}"
+            f"the pre-tokenizer {pre!r} is not supported", f"use one of {', '.join(sorted(CUTS))}"
         )
     merges = [tuple(merge.split(" ")) for merge in _field(metadata, "merges", list)]
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
@@ -113,10 +86,9 @@ def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Tokenizer
                 f"the merge {' '.join(merge)!r} joins no two tokens into a third", FETCH_AGAIN
             )
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=pre in WORDS_WHOLE))
-    split = pre_tokenizers.Split(Regex(SPLITS[pre]), behavior="isolated")
-    digits = [pre_tokenizers.Digits(individual_digits=True)] if pre in DIGITS_ALONE else []
+    cuts = [pre_tokenizers.Split(Regex(cut), behavior="isolated") for cut in CUTS[pre]]
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([*digits, split, byte_level])
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*cuts, byte_level])
     backend.decoder = decoders.ByteLevel()
     return backend
 

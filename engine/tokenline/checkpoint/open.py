@@ -25,12 +25,12 @@ def open_checkpoint(model: str, families: Iterable[str]) -> Checkpoint:
 def _open_gguf(path: Path) -> Checkpoint:
     reader = gguf.read_gguf(path)
     meta = gguf.metadata(reader)
-    family, config = gguf.family_and_config(path.name, meta)
+    family, config = gguf.family_and_config(path.name, meta, reader)
     return Checkpoint(
         name=path.stem,
         family=family,
         config=config,
-        tensors=gguf.tensors(reader, config),
+        tensors=gguf.tensors(path.name, meta, reader, config),
         text=gguf_text_parts(meta),
         weights_hash=_hash([path]),
     )

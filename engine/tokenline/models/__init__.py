@@ -15,6 +15,7 @@ from tokenline.models.granite import granite, minicpm
 from tokenline.models.granite_hybrid import granitemoehybrid
 from tokenline.models.lfm2 import lfm2
 from tokenline.models.llama import llama, mistral, smollm3
+from tokenline.models.llama4 import llama4
 from tokenline.models.mamba import mamba2
 from tokenline.models.mixtral import mixtral
 from tokenline.models.nemotron_h import nemotron_h
@@ -42,6 +43,8 @@ _DENSE = {
 _EXPERTS: dict[str, Callable[..., Model]] = {
     "deepseek_v3": deepseek_v3,
     "gpt_oss": gpt_oss,
+    "llama4": llama4,
+    "llama4_text": llama4,
     "mixtral": mixtral,
     "qwen3_moe": qwen3_moe,
 }

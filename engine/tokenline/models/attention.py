@@ -12,6 +12,7 @@ from tokenline.models.config import Sizes
 from tokenline.models.forward import Forward
 from tokenline.models.layers import Linear, RmsNorm, Rows
 from tokenline.models.rope import RopeTable
+from tokenline.models.temperature import Temperature
 from tokenline.ops.arrays import dense
 from tokenline.ops.base import Array, Ops
 
@@ -22,7 +23,8 @@ class Attention:
     `rope` None: positions are not told to this layer. `norm` makes the norm of q or k by its name: `norm_over`
     "head" norms each head, "all" the whole projection. `cap`: scores are cap * tanh(scores / cap). `sinks`: a logit
     per head that takes part in the softmax and has no value. `gated`: what is seen is multiplied by the sigmoid of
-    a gate, whose rows lie in q_proj behind the query's of the same head.
+    a gate, whose rows lie in q_proj behind the query's of the same head. `turned_norm`: after the rope every head of
+    q and k is divided by its root mean square, this added to the square. `temperature` multiplies the queries.
     """
 
     def __init__(
@@ -43,6 +45,8 @@ class Attention:
         cap: float | None = None,
         sinks: bool = False,
         gated: bool = False,
+        turned_norm: float | None = None,
+        temperature: Temperature | None = None,
     ) -> None:
         heads, key_value_heads, size, width = sizes.heads, sizes.key_value_heads, sizes.head, sizes.width
         self._ops, self._heads, self._kv_heads, self._size = ops, heads, key_value_heads, size
@@ -65,6 +69,8 @@ class Attention:
             many = norm_over == "all"
             self._q_norm = norm(f"{name}.q_norm", heads * size if many else size)
             self._k_norm = norm(f"{name}.k_norm", key_value_heads * size if many else size)
+        self._turned_eps, self._temperature = turned_norm, temperature
+        self._ones = ops.array(np.ones(size, np.float32))
         self._sinks = ops.array(dense(tensors.take(f"{name}.sinks", (heads,)))) if sinks else None
 
     @property
@@ -76,8 +82,8 @@ class Attention:
         projected = self._qkv(x)
         gates = None
         if self._gated:
-            queries = self._heads * self._size
-            gates, projected = ops.sigmoid(projected[..., :queries]), projected[..., queries:]
+            count = self._heads * self._size
+            gates, projected = ops.sigmoid(projected[..., :count]), projected[..., count:]
         heads = ops.heads(self._normed_whole(projected), turning + self._kv_heads, self._size)
         turned, values = heads[:, :turning], heads[:, turning:]
         if self._q_norm is not None and self._k_norm is not None and self._norm_over == "head":
@@ -86,11 +92,14 @@ class Attention:
             )
         if self._rope is not None:
             turned = self._rope.turn(turned, *forward.angles(self._rope, cache))
+        if self._turned_eps is not None:
+            turned = ops.rms_norm(turned, self._ones, self._turned_eps)
+        queries = turned[:, : self._heads]
+        if self._temperature is not None:
+            queries = queries * forward.temperatures(self._temperature, cache)
         mask = forward.mask(cache)
         keys, values = cache.update(turned[:, self._heads :], values)
-        seen = ops.attention(
-            turned[:, : self._heads], keys, values, mask, self._scale, cap=self._cap, sinks=self._sinks
-        )
+        seen = ops.attention(queries, keys, values, mask, self._scale, cap=self._cap, sinks=self._sinks)
         said = ops.merge_heads(seen)
         return self._out(said if gates is None else said * gates)
 

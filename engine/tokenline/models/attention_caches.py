@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tokenline.cache import AttentionCache, DenseCache, WindowCache
+from tokenline.cache import AttentionCache, ChunkedCache, DenseCache, WindowCache
 from tokenline.errors import CheckpointError
 from tokenline.models.config import Sizes
 from tokenline.ops.base import Ops
 
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
+CHUNKED = "chunked_attention"
+# The kinds that do not see everything: their cache, and the key that says how much of it.
+_PARTS = {SLIDING: (WindowCache, "sliding_window"), CHUNKED: (ChunkedCache, "attention_chunk_size")}
 _OLDER = {"attention": FULL, "mamba": LINEAR}  # what hybrids published before transformers 5 say
 
 
@@ -32,15 +35,15 @@ def windowed(config: Mapping[str, Any]) -> str:
 def attention_cache(
     ops: Ops, sizes: Sizes, kind: str = FULL, window: int | None = None
 ) -> Callable[[], AttentionCache]:
-    """Makes the cache of a layer of that kind; CheckpointError for a sliding one without a window."""
+    """Makes the cache of a layer of that kind; CheckpointError for one that sees a part of unknown length (`window`,
+    a chunk's length where attention is chunked)."""
     if kind == FULL:
         return lambda: DenseCache(ops, sizes.key_value_heads, sizes.head)
-    if kind != SLIDING:
+    if kind not in _PARTS:
         raise CheckpointError(
-            f"attention of the kind {kind!r} is not supported", f"supported: {FULL}, {SLIDING}"
+            f"attention of the kind {kind!r} is not supported", f"supported: {', '.join((FULL, *_PARTS))}"
         )
+    made, key = _PARTS[kind]
     if not isinstance(window, int) or window < 1:
-        raise CheckpointError(
-            f"sliding attention with the window {window!r}", "mend sliding_window in config.json"
-        )
-    return lambda: WindowCache(ops, window, sizes.key_value_heads, sizes.head)
+        raise CheckpointError(f"{kind} with the {key} {window!r}", f"mend {key} in config.json")
+    return lambda: made(ops, window, sizes.key_value_heads, sizes.head)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 
+import numpy as np
+
 from tokenline.checkpoint.checkpoint import Tensors
-from tokenline.ops.arrays import HostArray, map_rows, stack_rows
+from tokenline.ops.arrays import HostArray, dense, map_rows, stack_rows
 
 GATED = ("gate_proj", "up_proj", "down_proj")
 
@@ -49,6 +51,19 @@ def stacked_matrices(
         _apart(tensors.take(gate_up, (count, 2 * inner, width))),
         _apart(tensors.take(down, (count, width, inner))),
     )
+
+
+def transposed_matrices(
+    tensors: Tensors, name: str, count: int, width: int, inner: int
+) -> tuple[list[HostArray], list[HostArray]]:
+    """As `expert_matrices`, of Llama 4's layout: `experts.gate_up_proj` [E, width, 2 * inner] and `experts.down_proj`
+    [E, inner, width]."""
+    shapes = {"gate_up_proj": (count, width, 2 * inner), "down_proj": (count, inner, width)}
+    gate_up, down = (
+        np.ascontiguousarray(dense(tensors.take(f"{name}.experts.{part}", shape)).swapaxes(1, 2))
+        for part, shape in shapes.items()
+    )
+    return list(gate_up), list(down)
 
 
 def _apart(stacked: HostArray) -> list[HostArray]:

@@ -18,7 +18,8 @@ from tokenline.ops.base import Array, Ops
 class Experts:
     """Gated MLPs of which each token is sent to a few: `gate_up` [2F, K] and `down` [K, F] for each.
 
-    `biases` are of all experts, [E, 2F] and [E, K].
+    `biases` are of all experts, [E, 2F] and [E, K]. An expert's share multiplies what it says, or with
+    `shares_in` what it is told.
     """
 
     def __init__(
@@ -28,9 +29,11 @@ class Experts:
         gated: Callable[[Array], Array],
         *,
         biases: tuple[np.ndarray, np.ndarray] | None = None,
+        shares_in: bool = False,
     ) -> None:
         gate_up, down = matrices
         self._ops, self._gated, self._count = ops, gated, len(gate_up)
+        self._shares_in = shares_in
         self._gate_up, self._down = ops.expert_weights(gate_up), ops.expert_weights(down)
         self._gate_up_bias: Array | None = None if biases is None else ops.array(biases[0])
         self._down_bias: Array | None = None if biases is None else ops.array(biases[1])
@@ -42,10 +45,13 @@ class Experts:
 
     def __call__(self, rows: Array, experts: Array, shares: Array) -> Array:
         """rows [N, K], experts and their shares [N, C] -> [N, K]."""
-        ops = self._ops
-        inner = self._gated(ops.expert_linear(rows[:, None], self._gate_up, experts, self._gate_up_bias))
+        ops, told = self._ops, rows[:, None]
+        by_share = ops.like(shares, rows)[:, :, None]
+        if self._shares_in:
+            told = told * by_share
+        inner = self._gated(ops.expert_linear(told, self._gate_up, experts, self._gate_up_bias))
         said = ops.expert_linear(inner, self._down, experts, self._down_bias)
-        return (said * ops.like(shares, said)[:, :, None]).sum(1)
+        return (said if self._shares_in else said * by_share).sum(1)
 
 
 class MixtureOfExperts:

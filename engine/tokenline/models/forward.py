@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenline.cache import AttentionCache
 from tokenline.models.rope import RopeTable
+from tokenline.models.temperature import Temperature
 from tokenline.ops.base import Array
 
 
@@ -28,6 +29,10 @@ class Forward:
     def angles(self, rope: RopeTable, cache: AttentionCache) -> tuple[Array, Array]:
         """cos and sin of the tokens' positions."""
         return self._once(rope, lambda: rope.at(cache.positions(self.tokens), self.tokens))
+
+    def temperatures(self, tuning: Temperature, cache: AttentionCache) -> Array:
+        """What the queries at the tokens' positions are multiplied by."""
+        return self._once(tuning, lambda: tuning.at(cache.positions(self.tokens), self.tokens))
 
     def _once(self, key: object, compute: Callable[[], Any]) -> Any:
         known = self._known

@@ -64,7 +64,8 @@ def _llama3(asked: _Asked) -> Rotation:
     scaling, frequencies = asked.scaling, asked.plain()
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     wavelengths = 2 * math.pi / frequencies
-    blend = np.clip((scaling["original_max_position_embeddings"] / wavelengths - low) / (high - low), 0, 1)
+    span = high - low or 1e-9  # where they meet nothing is blended
+    blend = np.clip((scaling["original_max_position_embeddings"] / wavelengths - low) / span, 0, 1)
     return Rotation(((1 - blend) / asked.factor + blend) * frequencies)
 
 

@@ -60,6 +60,16 @@ def choose_then_softmax(ops: Ops, chosen: int) -> Choice:
     return choice
 
 
+def choose_then_sigmoid(ops: Ops, chosen: int) -> Choice:
+    """The sigmoid of each of the largest scores by itself."""
+
+    def choice(scores: Array) -> tuple[Array, Array]:
+        largest, experts = ops.largest(scores, chosen)
+        return experts, ops.sigmoid(largest)
+
+    return choice
+
+
 def sigmoid_in_groups(
     ops: Ops,
     chosen: int,

@@ -133,4 +133,29 @@ EXPERT_FAMILIES: dict[str, Tiny] = {
         steps=500,
         noise={"e_score_correction_bias": 0.1},
     ),
+    "llama4": Tiny(
+        "llama4_text",
+        DENSE
+        | {
+            "head_dim": 16,
+            "num_hidden_layers": 4,
+            "intermediate_size": 64,
+            "intermediate_size_mlp": 160,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 1,
+            "interleave_moe_layer_step": 2,
+            "attention_chunk_size": 48,
+            # Where a text of 300 tokens reaches several steps of it.
+            "floor_scale": 64,
+            "attn_scale": 0.2,
+            "use_qk_norm": True,
+            # The published one is 1e-5, and mlx-lm norms heads with this one whatever is said (docs/families.md).
+            "rms_norm_eps": 1e-6,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 5e5},
+            "tie_word_embeddings": False,
+        },
+        {"rope_theta": 5e5, "rope_scaling": None},
+        inside="llama4",
+        named=("", "language_model."),
+    ),
 }

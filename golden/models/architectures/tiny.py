@@ -4,7 +4,8 @@
 config.json besides, as published configurations write them and as engines other than transformers 5 read them.
 `noise` is the standard deviation of what starts near zero and would stay there, by the end of its name. `packed` turns
 a weight into what the published checkpoints store of it, by its name; an empty answer leaves it as it is. `inside` is
-the model type of the published checkpoints that hold this one as their language model.
+the model type of the published checkpoints that hold this one as their language model, where names that begin as the
+first of `named` begin as the second.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Tiny:
     noise: dict[str, float] = field(default_factory=dict)
     packed: Callable[[str, torch.Tensor], dict[str, torch.Tensor]] = lambda name, value: {}
     inside: str | None = None
+    named: tuple[str, str] = ("model.", "model.language_model.")
     steps: int = 300
     rate: float = 4e-3
     sequence: int = 256

@@ -1,0 +1,111 @@
+"""A file by its row of the table: the configuration, and the matrices as a directory holds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gguf import GGUFReader
+
+from tokenline.checkpoint.checkpoint import Tensors
+from tokenline.checkpoint.gguf.architecture import Architecture, Matrix
+from tokenline.checkpoint.gguf.architectures import architecture_of
+from tokenline.checkpoint.gguf.blocks import Stacked, read_tensor
+from tokenline.checkpoint.gguf.rope import FACTORS
+from tokenline.checkpoint.gguf.said import Said
+from tokenline.errors import CheckpointError
+from tokenline.ops.arrays import HostArray
+
+_LAYER = re.compile(r"blk\.(\d+)\.(.+)")
+_ENDINGS = (".weight", ".bias")
+
+Read = Callable[[], HostArray]
+
+
+def _said(name: str, meta: Mapping[str, Any], reader: GGUFReader) -> Said:
+    return Said(
+        name, str(meta.get("general.architecture")), meta, {each.name: each for each in reader.tensors}
+    )
+
+
+def family_and_config(name: str, meta: Mapping[str, Any], reader: GGUFReader) -> tuple[str, dict[str, Any]]:
+    """The family, and the metadata as a config.json would spell them."""
+    parts = meta.get("split.count", 1)
+    if parts != 1:
+        raise CheckpointError(f"{name} is one of {parts} parts", "join them first: llama-gguf-split --merge")
+    said = _said(name, meta, reader)
+    row = architecture_of(said)
+    config = {key: reads(said) if callable(reads) else reads for key, reads in row.keys.items()}
+    return row.family, {"model_type": row.family, **config}
+
+
+def tensors(name: str, meta: Mapping[str, Any], reader: GGUFReader, config: Mapping[str, Any]) -> Tensors:
+    """The matrices under Hugging Face names, in Hugging Face orders and values; CheckpointError for a tensor that the
+    architecture does not have."""
+    said = _said(name, meta, reader)
+    row = architecture_of(said)
+    named: dict[str, Read] = {}
+    parts: dict[
+        tuple[str, int], dict[int, Any]
+    ] = {}  # of what is joined, by the matrix's name and the row's place
+    for told, tensor in said.tensors.items():
+        if told in FACTORS:
+            continue
+        match = _LAYER.fullmatch(told)
+        begins, rest = (f"{row.layer}{match[1]}.", match[2]) if match else ("", told)
+        place = next((i for i, each in enumerate(row.joined) if match and rest in each.parts), None)
+        if place is not None:
+            joined = row.joined[place]
+            parts.setdefault((begins + joined.name, place), {})[joined.parts.index(rest)] = tensor
+            continue
+        matrix = _matrix(row.layers if match else row.outside, rest)
+        if matrix is None:
+            raise CheckpointError(
+                f"the tensor {told} belongs to no {said.architecture}", "it is another architecture's file"
+            )
+        for made, read in _reads(matrix, tensor, config):
+            named[begins + made] = read
+    for (made, place), each in parts.items():
+        named[made] = _joined(row, place, each, config, made)
+    return Tensors(named, lambda name: named[name]())
+
+
+def _matrix(table: Mapping[str, str | Matrix], name: str) -> Matrix | None:
+    """The row of a tensor, by its whole name or by what it is a weight or bias of."""
+    found = table.get(name)
+    if found is not None:
+        return found if isinstance(found, Matrix) else Matrix(found)
+    for ending in _ENDINGS:
+        found = table.get(name.removesuffix(ending)) if name.endswith(ending) else None
+        if isinstance(found, Matrix):
+            return Matrix(found.name + ending, found.undo)
+        if found is not None:
+            return Matrix(found + ending)
+    return None
+
+
+def _reads(matrix: Matrix, tensor: Any, config: Mapping[str, Any]) -> list[tuple[str, Read]]:
+    def reads(held: Any) -> Read:
+        def read() -> HostArray:
+            array = read_tensor(held)
+            return array if matrix.undo is None else matrix.undo(array, config)
+
+        return read
+
+    if "{expert}" not in matrix.name:
+        return [(matrix.name, reads(tensor))]
+    stacked = range(int(tensor.shape[-1]))
+    return [(matrix.name.format(expert=index), reads(Stacked.of(tensor, index))) for index in stacked]
+
+
+def _joined(
+    row: Architecture, place: int, parts: Mapping[int, Any], config: Mapping[str, Any], name: str
+) -> Read:
+    joined = row.joined[place]
+    if len(parts) != len(joined.parts):
+        lacks = [part for index, part in enumerate(joined.parts) if index not in parts]
+        raise CheckpointError(
+            f"{name} lacks its parts {', '.join(lacks)}", "the file is incomplete; fetch it again"
+        )
+    return lambda: joined.join([read_tensor(parts[index]) for index in range(len(parts))], config)
