@@ -54,7 +54,7 @@ OUTSIDE: Mapping[str, str | Matrix] = {
 }
 FRAME = {
     "hidden_size": whole("embedding_length"),
-    "num_hidden_layers": whole("block_count"),
+    "num_hidden_layers": lambda said: said.layers,
     "max_position_embeddings": whole("context_length"),
     "vocab_size": _vocabulary,
     "tie_word_embeddings": lambda said: "output.weight" not in said.tensors,
