@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenline.checkpoint.gguf.rope import ROPE, head_size
-from tokenline.checkpoint.gguf.said import Said, has, most, number, whole
+from tokenline.checkpoint.gguf.said import MEND, Said, has, most, number, whole
 from tokenline.checkpoint.gguf.undo import Join, Undo, pairs_as_halves
+from tokenline.errors import CheckpointError
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,14 @@ class Architecture:
 
 def _vocabulary(said: Said) -> int:
     return said.whole("vocab_size", len(said.values.get("tokenizer.ggml.tokens") or ()))
+
+
+def of_heads(said: Said) -> int:
+    """Entries of a head of a state space."""
+    heads, inner = said.whole("ssm.time_step_rank"), said.whole("ssm.inner_size")
+    if heads == 0 or inner % heads:
+        raise CheckpointError(f"{said.file} has a state space of {inner} in {heads} heads", MEND)
+    return inner // heads
 
 
 OUTSIDE: Mapping[str, str | Matrix] = {

@@ -46,9 +46,7 @@ def tensors(name: str, meta: Mapping[str, Any], reader: GGUFReader, config: Mapp
     said = _said(name, meta, reader)
     row = architecture_of(said)
     named: dict[str, Read] = {}
-    parts: dict[
-        tuple[str, int], dict[int, Any]
-    ] = {}  # of what is joined, by the matrix's name and the row's place
+    parts: dict[tuple[str, Joined], dict[int, Any]] = {}  # by the name of what they become
     for told, tensor in said.tensors.items():
         if told in FACTORS:
             continue
@@ -56,10 +54,9 @@ def tensors(name: str, meta: Mapping[str, Any], reader: GGUFReader, config: Mapp
         if match and int(match[1]) >= said.layers:
             continue
         begins, rest = (f"{row.layer}{match[1]}.", match[2]) if match else ("", told)
-        place = next((i for i, each in enumerate(row.joined) if match and rest in each.parts), None)
-        if place is not None:
-            joined = row.joined[place]
-            parts.setdefault((begins + joined.name, place), {})[joined.parts.index(rest)] = tensor
+        joined = next((each for each in row.joined if match and rest in each.parts), None)
+        if joined is not None:
+            parts.setdefault((begins + joined.name, joined), {})[joined.parts.index(rest)] = tensor
             continue
         matrix = _matrix(row.layers if match else row.outside, rest)
         if matrix is None:
@@ -68,8 +65,8 @@ def tensors(name: str, meta: Mapping[str, Any], reader: GGUFReader, config: Mapp
             )
         for made, read in _reads(matrix, tensor, config):
             named[begins + made] = read
-    for (made, place), each in parts.items():
-        named[made] = _joined(row.joined[place], each, config, made)
+    for (made, joined), held in parts.items():
+        named[made] = _joined(joined, held, config, made)
     return Tensors(named, lambda name: named[name]())
 
 
