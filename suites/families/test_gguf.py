@@ -245,6 +245,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"llama.rope.scale_linear": 2.0}, "outdated key"),
     ("llama", {"llama.rope.dimension_count": 8}, "turns a part of a head"),
     ("llama", {"llama.attention.head_count": 0}, "no attention heads"),
+    ("llama", {"llama.attention.head_count": 7, "llama.attention.head_count_kv": 7}, r"fit the shape of blk.0.attn_q"),
     ("lfm2", {"lfm2.attention.head_count_kv": [0, 2]}, "for 2 layers of 4"),
     ("mamba2", {"mamba2.ssm.time_step_rank": 7}, "a state space of 128 in 7 heads"),
     ("deepseek_v3", {"deepseek2.expert_gating_func": 9}, r"expert_gating_func is 9: supported: 1 \(softmax\)"),
@@ -262,6 +263,16 @@ def test_malformed_metadata_is_one_line(
     with pytest.raises(CheckpointError, match=told_) as caught:
         said(file)
     assert "\n" not in str(caught.value)
+
+
+def test_layers_that_draft_are_left_alone(tmp_path: Path) -> None:
+    """As in Qwen 3.5's files: a block after the last, counted with the others."""
+    said_ = {"qwen35.block_count": 5, "qwen35.nextn_predict_layers": 1}
+    extra = {"blk.4.nextn.eh_proj.weight": np.zeros((64, 128), np.float32)}
+    (tmp_path / "with").mkdir()
+    drafting = written_as("qwen3_5", tmp_path / "with", metadata=said_, tensors=extra)
+    (tmp_path / "without").mkdir()
+    np.testing.assert_array_equal(said(drafting.file), said(written_as("qwen3_5", tmp_path / "without").file))
 
 
 def test_a_stranger_among_the_tensors_is_named(tmp_path: Path) -> None:

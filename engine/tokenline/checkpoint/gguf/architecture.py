@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenline.checkpoint.gguf.rope import ROPE, head_size
-from tokenline.checkpoint.gguf.said import Said, has, most, number, whole
+from tokenline.checkpoint.gguf.said import MEND, Said, has, most, number, whole
 from tokenline.checkpoint.gguf.undo import Join, Undo, pairs_as_halves
+from tokenline.errors import CheckpointError
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,14 @@ def _vocabulary(said: Said) -> int:
     return said.whole("vocab_size", len(said.values.get("tokenizer.ggml.tokens") or ()))
 
 
+def of_heads(said: Said) -> int:
+    """Entries of a head of a state space."""
+    heads, inner = said.whole("ssm.time_step_rank"), said.whole("ssm.inner_size")
+    if heads == 0 or inner % heads:
+        raise CheckpointError(f"{said.file} has a state space of {inner} in {heads} heads", MEND)
+    return inner // heads
+
+
 OUTSIDE: Mapping[str, str | Matrix] = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
@@ -54,7 +63,7 @@ OUTSIDE: Mapping[str, str | Matrix] = {
 }
 FRAME = {
     "hidden_size": whole("embedding_length"),
-    "num_hidden_layers": whole("block_count"),
+    "num_hidden_layers": lambda said: said.layers,
     "max_position_embeddings": whole("context_length"),
     "vocab_size": _vocabulary,
     "tie_word_embeddings": lambda said: "output.weight" not in said.tensors,

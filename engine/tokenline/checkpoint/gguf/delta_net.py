@@ -11,20 +11,11 @@ from tokenline.checkpoint.gguf.architecture import (
     Architecture,
     Joined,
     Matrix,
+    of_heads,
 )
 from tokenline.checkpoint.gguf.rope import PARTIAL_ROPE
-from tokenline.checkpoint.gguf.said import MEND, Said, whole
+from tokenline.checkpoint.gguf.said import whole
 from tokenline.checkpoint.gguf.undo import around_zero, by_key_head, logarithm, taps, value_heads
-from tokenline.errors import CheckpointError
-
-
-def of_heads(said: Said) -> int:
-    """Entries of a head of a state space."""
-    heads, inner = said.whole("ssm.time_step_rank"), said.whole("ssm.inner_size")
-    if heads == 0 or inner % heads:
-        raise CheckpointError(f"{said.file} has a state space of {inner} in {heads} heads", MEND)
-    return inner // heads
-
 
 _DELTA_NET = {
     **DENSE,

@@ -33,7 +33,7 @@ _DEEPEST = {
 
 def _query_scalar(said: Said) -> int:
     """The file does not say what divides the scores."""
-    if said.whole("block_count") == _DEEPEST[said.architecture]:
+    if said.layers == _DEEPEST[said.architecture]:
         return said.whole("embedding_length") // said.whole("attention.head_count")
     return head_size(said)
 
@@ -43,7 +43,7 @@ def _sliding_kinds(said: Said) -> list[str]:
     value = said.of(
         "attention.sliding_window_pattern", (int, list), 6, "a whole number or one for each layer"
     )
-    count = said.whole("block_count")
+    count = said.layers
     slides = value if isinstance(value, list) else [(index + 1) % max(value, 1) > 0 for index in range(count)]
     return ["sliding_attention" if each else "full_attention" for each in slides]
 
@@ -70,7 +70,7 @@ _GEMMA_OUTSIDE = {**OUTSIDE, "output_norm": Matrix("model.norm", around_zero)}
 
 def _base_depth(said: Said) -> float:
     """MiniCPM's: what each block adds is this over the root of the depth."""
-    return said.number("residual_scale") * said.whole("block_count") ** 0.5
+    return said.number("residual_scale") * said.layers**0.5
 
 
 def _base_width(said: Said) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gguf import GGUFReader
 
 from tokenline.checkpoint.checkpoint import Tensors
-from tokenline.checkpoint.gguf.architecture import Architecture, Matrix
+from tokenline.checkpoint.gguf.architecture import Joined, Matrix
 from tokenline.checkpoint.gguf.architectures import architecture_of
 from tokenline.checkpoint.gguf.blocks import Stacked, read_tensor
 from tokenline.checkpoint.gguf.rope import FACTORS
@@ -46,18 +46,17 @@ def tensors(name: str, meta: Mapping[str, Any], reader: GGUFReader, config: Mapp
     said = _said(name, meta, reader)
     row = architecture_of(said)
     named: dict[str, Read] = {}
-    parts: dict[
-        tuple[str, int], dict[int, Any]
-    ] = {}  # of what is joined, by the matrix's name and the row's place
+    parts: dict[tuple[str, Joined], dict[int, Any]] = {}  # by the name of what they become
     for told, tensor in said.tensors.items():
         if told in FACTORS:
             continue
         match = _LAYER.fullmatch(told)
+        if match and int(match[1]) >= said.layers:
+            continue
         begins, rest = (f"{row.layer}{match[1]}.", match[2]) if match else ("", told)
-        place = next((i for i, each in enumerate(row.joined) if match and rest in each.parts), None)
-        if place is not None:
-            joined = row.joined[place]
-            parts.setdefault((begins + joined.name, place), {})[joined.parts.index(rest)] = tensor
+        joined = next((each for each in row.joined if match and rest in each.parts), None)
+        if joined is not None:
+            parts.setdefault((begins + joined.name, joined), {})[joined.parts.index(rest)] = tensor
             continue
         matrix = _matrix(row.layers if match else row.outside, rest)
         if matrix is None:
@@ -66,8 +65,8 @@ def tensors(name: str, meta: Mapping[str, Any], reader: GGUFReader, config: Mapp
             )
         for made, read in _reads(matrix, tensor, config):
             named[begins + made] = read
-    for (made, place), each in parts.items():
-        named[made] = _joined(row, place, each, config, made)
+    for (made, joined), held in parts.items():
+        named[made] = _joined(joined, held, config, made)
     return Tensors(named, lambda name: named[name]())
 
 
@@ -86,12 +85,12 @@ def _matrix(table: Mapping[str, str | Matrix], name: str) -> Matrix | None:
 
 
 def _reads(matrix: Matrix, tensor: Any, config: Mapping[str, Any]) -> list[tuple[str, Read]]:
-    def reads(held: Any) -> Read:
-        def read() -> HostArray:
-            array = read_tensor(held)
-            return array if matrix.undo is None else matrix.undo(array, config)
+    undo = matrix.undo
 
-        return read
+    def reads(held: Any) -> Read:
+        if undo is None:
+            return lambda: read_tensor(held)
+        return lambda: _undone([held], lambda arrays: undo(arrays[0], config))
 
     if "{expert}" not in matrix.name:
         return [(matrix.name, reads(tensor))]
@@ -99,13 +98,25 @@ def _reads(matrix: Matrix, tensor: Any, config: Mapping[str, Any]) -> list[tuple
     return [(matrix.name.format(expert=index), reads(Stacked.of(tensor, index))) for index in stacked]
 
 
-def _joined(
-    row: Architecture, place: int, parts: Mapping[int, Any], config: Mapping[str, Any], name: str
-) -> Read:
-    joined = row.joined[place]
-    if len(parts) != len(joined.parts):
-        lacks = [part for index, part in enumerate(joined.parts) if index not in parts]
+def _joined(joined: Joined, parts: Mapping[int, Any], config: Mapping[str, Any], name: str) -> Read:
+    lacks = [part for index, part in enumerate(joined.parts) if index not in parts]
+    if lacks:
         raise CheckpointError(
             f"{name} lacks its parts {', '.join(lacks)}", "the file is incomplete; fetch it again"
         )
-    return lambda: joined.join([read_tensor(parts[index]) for index in range(len(parts))], config)
+    held = [parts[index] for index in range(len(parts))]
+    return lambda: _undone(held, lambda arrays: joined.join(arrays, config))
+
+
+def _undone(held: Sequence[Any], undo: Callable[[list[HostArray]], HostArray]) -> HostArray:
+    """CheckpointError where the shapes are not what the metadata says."""
+    arrays = [read_tensor(each) for each in held]
+    try:
+        return undo(arrays)
+    except ValueError as error:
+        shapes = ", ".join(
+            f"{each.name} {tuple(array.shape)}" for each, array in zip(held, arrays, strict=True)
+        )
+        raise CheckpointError(
+            f"the metadata does not fit the shape of {shapes}", "they belong to different models"
+        ) from error

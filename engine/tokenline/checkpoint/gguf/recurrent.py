@@ -15,8 +15,8 @@ from tokenline.checkpoint.gguf.architecture import (
     Architecture,
     Joined,
     Matrix,
+    of_heads,
 )
-from tokenline.checkpoint.gguf.delta_net import of_heads
 from tokenline.checkpoint.gguf.dense import MULTIPLIERS
 from tokenline.checkpoint.gguf.experts import GROUPED
 from tokenline.checkpoint.gguf.said import Said, has, most, number, whole

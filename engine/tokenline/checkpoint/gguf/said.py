@@ -45,17 +45,22 @@ class Said:
     def flag(self, key: str, default: bool | None = None) -> bool:
         return bool(self.of(key, (bool, int), default, "true or false"))
 
+    @property
+    def layers(self) -> int:
+        """Without those after the last, which draft further tokens."""
+        return self.whole("block_count") - self.whole("nextn_predict_layers", 0)
+
     def by_layer(self, key: str, default: int | None = None) -> list[int]:
         """One number for each layer, or one for all."""
         value = self.of(key, (int, list), default, "a whole number or one for each layer")
         count = self.whole("block_count")
         if isinstance(value, int):
-            return [value] * count
+            return [value] * self.layers
         if len(value) != count or not all(isinstance(each, int) for each in value):
             raise CheckpointError(
                 f"{self.file} says {self.architecture}.{key} for {len(value)} layers of {count}", MEND
             )
-        return value
+        return value[: self.layers]
 
     def has(self, ending: str) -> bool:
         """Whether some tensor's name ends so."""
