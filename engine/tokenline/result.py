@@ -85,7 +85,7 @@ def manifest_of(checkpoint: Checkpoint, ops: Ops, pipelined: bool) -> dict[str, 
     }
 
 
-def result_of(row: Row, manifest: Mapping[str, Any], adapter_hash: str | None) -> dict[str, Any]:
+def result_of(row: Row, manifest: Mapping[str, Any], adapter_hash: str | None = None) -> dict[str, Any]:
     """The result object; `manifest` is the model's, to which the request's resolved settings are added."""
     cause = row.cause or FinishCause.ERROR
     counters, message = row.counters, row.message
