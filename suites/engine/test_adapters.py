@@ -23,6 +23,7 @@ import tokenline
 from tokenline.cli.app import exit_code
 from tokenline.client import Model
 from tokenline.errors import CheckpointError, RequestError
+from tokenline.request import request_of
 
 TOKENS = [int(token) for token in np.random.default_rng(3).integers(0, 256, 90)]
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
@@ -214,6 +215,20 @@ def test_nothing_cached_is_shared_between_adapters(adapted: Model) -> None:
             said = asked(adapter)
             assert said["usage"]["cached_tokens"] == cached
             assert (said["token_ids"], said["logprobs"]) == (alone["token_ids"], alone["logprobs"])
+
+
+def test_rows_of_several_adapters_at_once_say_what_each_says_alone(adapted: Model) -> None:
+    """Of one adapter there are two rows, which may share a batch; of two none ever do."""
+    asked = [
+        request_of(
+            TOKENS[: 40 + 5 * index], max_tokens=12, ignore_eos=True, adapter=adapter, cache_prompt=False
+        )
+        for index, adapter in enumerate((None, "dora", "patterns", "dora", None, "some", "patterns"))
+    ]
+    alone = [adapted.submit(request).result() for request in asked]
+    together = [generation.result() for generation in [adapted.submit(request) for request in asked]]
+    assert [each["token_ids"] for each in together] == [each["token_ids"] for each in alone]
+    assert len({tuple(each["token_ids"]) for each in alone}) == len(asked)
 
 
 def test_an_adapter_that_is_not_there_is_refused_with_those_that_are(adapted: Model, tiny: Model) -> None:

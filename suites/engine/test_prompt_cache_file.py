@@ -11,7 +11,15 @@ import pytest
 from peft import LoraConfig, get_peft_model
 from saved_caches import NAMESPACE, answer, file_of, filled, opened, run
 
-from tokenline.cache import DenseCache, LatentCache, LayerCache, PairCache, RecurrentCache, WindowCache
+from tokenline.cache import (
+    ChunkedCache,
+    DenseCache,
+    LatentCache,
+    LayerCache,
+    PairCache,
+    RecurrentCache,
+    WindowCache,
+)
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.errors import BackendError, CacheFileError
 from tokenline.ops import Ops, Precision, open_ops
@@ -42,6 +50,7 @@ def updated(ops: Ops, cache: Any, tokens: int, rng: np.random.Generator) -> list
 KINDS: dict[str, Callable[[Ops], LayerCache]] = {
     "dense": lambda ops: DenseCache(ops, 2, 64),
     "window": lambda ops: WindowCache(ops, 300, 2, 64),
+    "chunked": lambda ops: ChunkedCache(ops, 300, 2, 64),
     "latent": lambda ops: LatentCache(ops, 96),
     "recurrent": RecurrentCache,
     "pair": lambda ops: PairCache(WindowCache(ops, 40, 2, 64), RecurrentCache(ops)),

@@ -12,9 +12,10 @@ import torch
 import transformers
 
 # What PEFT does not adapt as a projection: the way out of a state space, whose kernels take weights past the module,
-# and names that it takes for the experts' matrices.
+# a router that says two things, and names that it takes for the experts' matrices.
 _LEFT = {
     **dict.fromkeys(("falcon_h1", "mamba2", "nemotron_h"), ("out_proj",)),
+    "llama4_text": ("router",),
     **dict.fromkeys(("deepseek_v3", "qwen3_moe", "qwen3_next"), ("gate_proj", "up_proj", "down_proj")),
 }
 
