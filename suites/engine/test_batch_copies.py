@@ -116,3 +116,19 @@ def test_rows_that_leave_in_turn_copy_what_stays(kind: str, backend: str) -> Non
         # Nothing moves: buffers are taken row by row, as long as they are.
         assert ops.counters.bytes_copied - before == batch.nbytes
         assert batch.rows == staying
+
+
+@pytest.mark.parametrize("tokens", [3, 256, 257, 700])
+def test_what_is_projected_is_what_is_held(kind: str, backend: str, tokens: int) -> None:
+    """By hand: a token's bytes times whole steps of 256; a window's until it slides; a state and the two before it."""
+    ops = open_ops(backend, "float32", 1, Precision(kv_bits=8 if kind == "quantized" else None))
+    cache, most = KINDS[kind][0](ops), 0
+    while cache.length < tokens:
+        append(ops, cache, 1, 1 if cache.length < 2 else min(90, tokens - cache.length))
+        most = max(most, cache.nbytes)
+    places = -(-(min(tokens, WINDOW - 1 + 32 + 255) if kind == "window" else tokens) // 256) * 256
+    states = 3 * STATE * 4 if kind in ("recurrent", "pair") else 0
+    assert cache.projected_bytes(tokens) == KINDS[kind][1] * places + states
+    assert most <= cache.projected_bytes(tokens)
+    if kind != "window":
+        assert most == cache.projected_bytes(tokens)
