@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,20 +13,17 @@ import numpy as np
 
 from tokenline.budget import ByteBudget
 from tokenline.checkpoint.generation_config import generation_defaults
-from tokenline.checkpoint.open import open_checkpoint
-from tokenline.checkpoint.open_adapters import open_adapters
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import BreakerTable, RowParameters
 from tokenline.decode.structure import StructureTable
 from tokenline.embedding import embedding
 from tokenline.engine import Engine
-from tokenline.errors import BackendError, CacheFileError, CheckpointError, OverBudget, RequestError
+from tokenline.errors import BackendError, CacheFileError, OverBudget, RequestError
 from tokenline.generation import Generation
-from tokenline.models import FAMILIES
-from tokenline.models.text_part import text_config
+from tokenline.loading import load_network
 from tokenline.namespace import namespace_of
 from tokenline.ops import Precision, open_ops
-from tokenline.prompt import Prompts, prompt_field
+from tokenline.prompt import Prompts, call_id, prompt_field
 from tokenline.prompt_cache import PromptCache
 from tokenline.prompt_cache_file import PromptCacheFile
 from tokenline.request import Request, request_of, validate
@@ -113,27 +109,9 @@ class Model:
         directories: Mapping[str, str | Path],
         prompt_cache_file: str | Path | None,
     ) -> None:
-        checkpoint = open_checkpoint(model, FAMILIES)
-        adapters = open_adapters(directories, text_config(checkpoint.config).get("num_hidden_layers", 0))
-        checkpoint.tensors.adapters = adapters
         self._ops = open_ops(backend, dtype, threads, precision)
-        limit = text_config(checkpoint.config).get("max_position_embeddings")
-        if context_length is not None and not 1 < context_length <= (limit or context_length):
-            raise CheckpointError(
-                f"a context of {context_length} tokens is outside what {checkpoint.name} was made for",
-                f"use 2 to {limit}",
-            )
-        network = FAMILIES[checkpoint.family](
-            self._ops, checkpoint.config, checkpoint.tensors, context_length
-        )
-        unused = checkpoint.tensors.unused()
-        if unused:
-            raise CheckpointError(
-                f"{checkpoint.name} holds {len(unused)} tensors that a {checkpoint.family} does not have, "
-                f"such as {unused[0]}",
-                "its config.json names the wrong family",
-            )
-        adapters.require_all_taken()
+        loaded = load_network(self._ops, model, directories, context_length)
+        checkpoint, adapters, network = loaded.checkpoint, loaded.adapters, loaded.network
         budget = ByteBudget.of(self._ops, network, kv_budget)
         self._longest = budget.longest_alone(network.context_length)
         self.name = checkpoint.name
@@ -174,7 +152,7 @@ class Model:
         OverBudget for one that memory is not kept for even alone; QueueFull while as many wait as may."""
         chat = self.prompt(request)
         prompt, message_ends = chat.token_ids, chat.message_ends
-        structure = self._structures.of(request, chat.text, lambda index: _call_id(prompt, index))
+        structure = self._structures.of(request, chat.text, lambda index: call_id(prompt, index))
         generation = Generation()
         row = Row(
             request=request,
@@ -290,16 +268,8 @@ class Model:
         self._worker.call(lambda: file.save(self._prompt_cache)).result()
 
     def cache_stats(self) -> dict[str, int]:
-        cache = self._prompt_cache
-        return self._worker.call(
-            lambda: {
-                "entries": len(cache),
-                "bytes": cache.nbytes,
-                "limit_bytes": cache.limit_bytes,
-                "hits": cache.hits,
-                "misses": cache.misses,
-            }
-        ).result()
+        """Of the prompt cache: entries, bytes, limit_bytes, hits and misses."""
+        return self._worker.call(self._prompt_cache.stats).result()
 
     def stats(self) -> dict[str, Any]:
         """Rows: running (those prefilling among them), queued, prefilling, parallel and max_queue (how many there may
@@ -328,12 +298,6 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _call_id(prompt: Sequence[int], index: int) -> str:
-    """The same for the same conversation, streamed or not and on every path; another in the next turn."""
-    digest = hashlib.sha256(np.asarray([index, *prompt], np.int64).tobytes())
-    return f"call_{digest.hexdigest()[:24]}"
 
 
 def load(model: str, **options: Any) -> Model:
