@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,7 @@ class Model:
             raise BackendError("a prompt cache of 0 bytes has nothing to keep in a file", "give it bytes")
         precision = Precision(weight_bits=weight_bits, weight_group=weight_group, kv_bits=kv_bits)
         self._ids = itertools.count(1)
+        self._embedding = threading.Lock()
         self._worker = Worker("tokenline")
         try:
             self._worker.call(
@@ -232,7 +234,8 @@ class Model:
     def embed(self, token_ids: Sequence[int], adapter: str | None = None) -> np.ndarray:
         """The text as a vector of length 1, the mean of its last hidden states: float32 [width]."""
         tokens = self._forwardable(token_ids, adapter)
-        return embedding(self._worker, self._engine, tokens, adapter or "")
+        with self._embedding:  # one at a time: what it remembers is outside the budget of rows
+            return embedding(self._worker, self._engine, tokens, adapter or "")
 
     def taps(self, token_ids: Sequence[int], *, adapter: str | None = None) -> dict[str, np.ndarray]:
         """The forward of `logits`, every block's array by name, in the order of the network: float32 [tokens, width].
