@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,17 @@ import numpy as np
 
 from tokenline.budget import ByteBudget
 from tokenline.checkpoint.generation_config import generation_defaults
-from tokenline.checkpoint.open import open_checkpoint
-from tokenline.checkpoint.open_adapters import open_adapters
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import BreakerTable, RowParameters
 from tokenline.decode.structure import StructureTable
 from tokenline.embedding import embedding
 from tokenline.engine import Engine
-from tokenline.errors import BackendError, CacheFileError, CheckpointError, OverBudget, RequestError
+from tokenline.errors import BackendError, CacheFileError, OverBudget, RequestError
 from tokenline.generation import Generation
-from tokenline.models import FAMILIES
-from tokenline.models.text_part import text_config
+from tokenline.loading import load_network
 from tokenline.namespace import namespace_of
 from tokenline.ops import Precision, open_ops
-from tokenline.prompt import Prompts, prompt_field
+from tokenline.prompt import Prompts, call_id, prompt_field
 from tokenline.prompt_cache import PromptCache
 from tokenline.prompt_cache_file import PromptCacheFile
 from tokenline.request import Request, request_of, validate
@@ -76,6 +73,7 @@ class Model:
             raise BackendError("a prompt cache of 0 bytes has nothing to keep in a file", "give it bytes")
         precision = Precision(weight_bits=weight_bits, weight_group=weight_group, kv_bits=kv_bits)
         self._ids = itertools.count(1)
+        self._embedding = threading.Lock()
         self._worker = Worker("tokenline")
         try:
             self._worker.call(
@@ -113,27 +111,9 @@ class Model:
         directories: Mapping[str, str | Path],
         prompt_cache_file: str | Path | None,
     ) -> None:
-        checkpoint = open_checkpoint(model, FAMILIES)
-        adapters = open_adapters(directories, text_config(checkpoint.config).get("num_hidden_layers", 0))
-        checkpoint.tensors.adapters = adapters
         self._ops = open_ops(backend, dtype, threads, precision)
-        limit = text_config(checkpoint.config).get("max_position_embeddings")
-        if context_length is not None and not 1 < context_length <= (limit or context_length):
-            raise CheckpointError(
-                f"a context of {context_length} tokens is outside what {checkpoint.name} was made for",
-                f"use 2 to {limit}",
-            )
-        network = FAMILIES[checkpoint.family](
-            self._ops, checkpoint.config, checkpoint.tensors, context_length
-        )
-        unused = checkpoint.tensors.unused()
-        if unused:
-            raise CheckpointError(
-                f"{checkpoint.name} holds {len(unused)} tensors that a {checkpoint.family} does not have, "
-                f"such as {unused[0]}",
-                "its config.json names the wrong family",
-            )
-        adapters.require_all_taken()
+        loaded = load_network(self._ops, model, directories, context_length)
+        checkpoint, adapters, network = loaded.checkpoint, loaded.adapters, loaded.network
         budget = ByteBudget.of(self._ops, network, kv_budget)
         self._longest = budget.longest_alone(network.context_length)
         self.name = checkpoint.name
@@ -174,7 +154,7 @@ class Model:
         OverBudget for one that memory is not kept for even alone; QueueFull while as many wait as may."""
         chat = self.prompt(request)
         prompt, message_ends = chat.token_ids, chat.message_ends
-        structure = self._structures.of(request, chat.text, lambda index: _call_id(prompt, index))
+        structure = self._structures.of(request, chat.text, lambda index: call_id(prompt, index))
         generation = Generation()
         row = Row(
             request=request,
@@ -254,7 +234,8 @@ class Model:
     def embed(self, token_ids: Sequence[int], adapter: str | None = None) -> np.ndarray:
         """The text as a vector of length 1, the mean of its last hidden states: float32 [width]."""
         tokens = self._forwardable(token_ids, adapter)
-        return embedding(self._worker, self._engine, tokens, adapter or "")
+        with self._embedding:  # one at a time: what it remembers is outside the budget of rows
+            return embedding(self._worker, self._engine, tokens, adapter or "")
 
     def taps(self, token_ids: Sequence[int], *, adapter: str | None = None) -> dict[str, np.ndarray]:
         """The forward of `logits`, every block's array by name, in the order of the network: float32 [tokens, width].
@@ -290,16 +271,8 @@ class Model:
         self._worker.call(lambda: file.save(self._prompt_cache)).result()
 
     def cache_stats(self) -> dict[str, int]:
-        cache = self._prompt_cache
-        return self._worker.call(
-            lambda: {
-                "entries": len(cache),
-                "bytes": cache.nbytes,
-                "limit_bytes": cache.limit_bytes,
-                "hits": cache.hits,
-                "misses": cache.misses,
-            }
-        ).result()
+        """Of the prompt cache: entries, bytes, limit_bytes, hits and misses."""
+        return self._worker.call(self._prompt_cache.stats).result()
 
     def stats(self) -> dict[str, Any]:
         """Rows: running (those prefilling among them), queued, prefilling, parallel and max_queue (how many there may
@@ -328,12 +301,6 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _call_id(prompt: Sequence[int], index: int) -> str:
-    """The same for the same conversation, streamed or not and on every path; another in the next turn."""
-    digest = hashlib.sha256(np.asarray([index, *prompt], np.int64).tobytes())
-    return f"call_{digest.hexdigest()[:24]}"
 
 
 def load(model: str, **options: Any) -> Model:

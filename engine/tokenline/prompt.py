@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tokenline.decode.structure import StructureTable
 from tokenline.errors import RequestError
@@ -15,6 +19,13 @@ from tokenline.text.tool_format import conversation
 def prompt_field(request: Request) -> str:
     """Where a request has its prompt."""
     return "messages" if request.messages is not None else "prompt"
+
+
+def call_id(prompt: Sequence[int], index: int) -> str:
+    """Of a call in the answer to this prompt: the same for the same conversation, streamed or not and on every path;
+    another in the next turn."""
+    digest = hashlib.sha256(np.asarray([index, *prompt], np.int64).tobytes())
+    return f"call_{digest.hexdigest()[:24]}"
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,15 @@ class PromptCache:
             _, dropped = self._entries.popitem(last=False)
             self.nbytes -= dropped.nbytes
 
+    def stats(self) -> dict[str, int]:
+        return {
+            "entries": len(self),
+            "bytes": self.nbytes,
+            "limit_bytes": self.limit_bytes,
+            "hits": self.hits,
+            "misses": self.misses,
+        }
+
     def clear(self) -> None:
         self.changed = self.changed or bool(self._entries)
         self._entries.clear()

@@ -12,6 +12,9 @@ from published import faults
 from speaking import ARGUMENTS, ASK, SAID, WEATHER, Speaking
 
 from tokenline.client import Model
+from tokenline.server.messages.bodies import MessagesBody
+from tokenline.server.messages.requests import messages_requests
+from tokenline.server.parsing import parse
 
 MESSAGES: list[Any] = [{"role": "user", "content": "日本 🎉?"}]
 ANTHROPIC_TOOLS: list[Any] = [
@@ -239,6 +242,16 @@ def test_what_holds_an_answer_is_what_a_request_calls_it(
     assert said["thinking"] == expected.get("reasoning_content", "")
     assert said["text"] == (expected["content"] or "")
     assert said["tool_use"] == [call["function"]["name"] for call in expected.get("tool_calls", [])]
+
+
+@pytest.mark.parametrize(
+    ("thinking", "variables"), [(None, {}), ("adaptive", {}), ("disabled", {"enable_thinking": False})]
+)
+def test_thinking_is_a_variable_of_the_template(thinking: str | None, variables: dict[str, Any]) -> None:
+    """The name that Qwen 3, SmolLM3 and their kin ask for in their templates."""
+    body = {"model": "x", **ONE, **({} if thinking is None else {"thinking": {"type": thinking}})}
+    [request] = messages_requests(parse(json.dumps(body).encode(), MessagesBody), {})
+    assert request.chat_template_kwargs == variables
 
 
 ONE: dict[str, Any] = {"max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}

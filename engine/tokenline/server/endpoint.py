@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -55,7 +55,8 @@ class Live:
             rows.stop(error)
 
     @contextlib.contextmanager
-    def holding(self, rows: Rows):  # type: ignore[no-untyped-def]
+    def holding(self, rows: Rows) -> Iterator[None]:
+        """While inside, `stop` ends these rows too."""
         self.rows.add(rows)
         try:
             yield

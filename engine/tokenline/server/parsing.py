@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,6 +23,16 @@ def parse(data: bytes, kind: type[Body]) -> Body:
         raise _refused(error, "") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(f"the body is not valid JSON ({error})", "send a JSON object") from None
+
+
+def renamed(error: RequestError, names: Sequence[tuple[re.Pattern[str], str]]) -> RequestError:
+    """An error of a request under the names that an API has for its fields: patterns, each with what stands for it."""
+    what, param = error.what, error.param
+    if param is None:
+        return error
+    for ours, theirs in names:
+        what, param = ours.sub(theirs, what), ours.sub(theirs, param)
+    return type(error)(what, error.mend, param=param)
 
 
 def typed(value: Any, kind: Any, path: str) -> Any:

@@ -21,6 +21,7 @@ from tokenline.server.messages.bodies import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from tokenline.server.parsing import renamed
 
 # Anthropic's names for what a request calls otherwise.
 _NAMES = (
@@ -72,12 +73,7 @@ def prompt_fields(body: CountBody) -> dict[str, Any]:
 
 def messages_spelled(error: RequestError, _: CountBody) -> RequestError:
     """An error of a request under the names of this API."""
-    what, param = error.what, error.param
-    if param is None:
-        return error
-    for ours, theirs in _NAMES:
-        what, param = ours.sub(theirs, what), ours.sub(theirs, param)
-    return type(error)(what, error.mend, param=param)
+    return renamed(error, _NAMES)
 
 
 def _choice(choice: ToolChoice) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tokenline.request import Request
 from tokenline.request.bounds import require
 from tokenline.server.conversation import Conversation, function_tool, named_choice, text_of
 from tokenline.server.drawn_request import request_from
-from tokenline.server.parsing import typed
+from tokenline.server.parsing import renamed, typed
 from tokenline.server.responses.bodies import (
     CallItem,
     CallOutputItem,
@@ -57,12 +57,7 @@ def responses_requests(body: ResponsesBody, defaults: Mapping[str, Any]) -> list
 
 def responses_spelled(error: RequestError, _: ResponsesBody) -> RequestError:
     """An error of a request under the names of this API."""
-    what, param = error.what, error.param
-    if param is None:
-        return error
-    for ours, theirs in _NAMES:
-        what, param = ours.sub(theirs, what), ours.sub(theirs, param)
-    return type(error)(what, error.mend, param=param)
+    return renamed(error, _NAMES)
 
 
 def _format(form: TextFormat) -> dict[str, Any]:
