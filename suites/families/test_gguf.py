@@ -25,9 +25,11 @@ from tiny_checkpoints import MODELS
 
 from paritygate.arms.llama_cpp_inprocess import LlamaCppArm, LlamaCppOptions
 from paritygate.case import Case
-from tokenline.checkpoint.gguf import ARCHITECTURES
+from tokenline.checkpoint.gguf import ARCHITECTURES, family_and_config, metadata, read_gguf, tensors
 from tokenline.client import Model
 from tokenline.errors import CheckpointError
+from tokenline.models import FAMILIES
+from tokenline.ops import open_ops
 
 TOKENS = [int(token) for token in np.random.default_rng(5).integers(3, 259, 120)]
 DECIDED = 1e-3
@@ -244,7 +246,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"llama.rope.scaling.type": "longrope"}, "lacks the factors of longrope"),
     ("llama", {"llama.rope.scale_linear": 2.0}, "outdated key"),
     ("llama", {"llama.rope.dimension_count": 8}, "turns a part of a head"),
-    ("llama", {"llama.attention.head_count": 0}, "no attention heads"),
+    ("llama", {"llama.attention.head_count": 0}, "llama.attention.head_count is 0"),
+    ("llama", {"llama.attention.head_count_kv": 0}, "llama.attention.head_count_kv is 0"),
+    ("llama", {"llama.rope.freq_base": 1.0}, "turns by powers of 1.0"),
+    ("minicpm", {"minicpm.logit_scale": 0.0}, "minicpm.logit_scale is 0.0"),
+    ("llama", {"llama.nextn_predict_layers": 3}, "no layer that is not for drafting"),
     ("llama", {"llama.attention.head_count": 7, "llama.attention.head_count_kv": 7}, r"fit the shape of blk.0.attn_q"),
     ("lfm2", {"lfm2.attention.head_count_kv": [0, 2]}, "for 2 layers of 4"),
     ("mamba2", {"mamba2.ssm.time_step_rank": 7}, "a state space of 128 in 7 heads"),
@@ -255,14 +261,31 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "metadata", "told_"), WRONG, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("name", "changes", "told_"), WRONG, ids=lambda value: str(value)[:40])
 def test_malformed_metadata_is_one_line(
-    tmp_path: Path, name: str, metadata: dict[str, Any], told_: str
+    tmp_path: Path, name: str, changes: dict[str, Any], told_: str
 ) -> None:
-    file = write_gguf(MODELS / name / "checkpoint", tmp_path / "x.gguf", FORMS[name], metadata=metadata)
+    file = write_gguf(MODELS / name / "checkpoint", tmp_path / "x.gguf", FORMS[name], metadata=changes)
     with pytest.raises(CheckpointError, match=told_) as caught:
         said(file)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, 0, 1, "x", [1, 2], -1.5, True], ids=repr)
+def test_any_odd_value_of_any_key_is_loaded_or_told(written: Written, value: Any) -> None:
+    """Never another error, whatever a key says: what cannot be a model is told in one line."""
+    reader = read_gguf(written.file)
+    meta, ops = metadata(reader), open_ops("torch", "float32", 1)
+    lines = []
+    for key in [key for key in meta if key.startswith(f"{meta['general.architecture']}.")]:
+        changed = meta | {key: value} if value is not None else {k: v for k, v in meta.items() if k != key}
+        try:
+            family, config = family_and_config("x.gguf", changed, reader)
+            FAMILIES[family](ops, config, tensors("x.gguf", changed, reader, config), None)
+        except CheckpointError as error:
+            lines.append(str(error))
+    assert len(lines) > 3
+    assert not [line for line in lines if "\n" in line]
 
 
 def test_layers_that_draft_are_left_alone(tmp_path: Path) -> None:
