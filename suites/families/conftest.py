@@ -12,6 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from below import Below
 from family_oracles import transformers_of
+from gguf_forms import FORMS
+from gguf_written import Written, written_as
 from tiny_checkpoints import MODELS, NAMES, tokens_of
 
 from tokenline.checkpoint.open import open_checkpoint
@@ -57,3 +59,8 @@ def tokens(checkpoint: Path) -> list[int]:
 def transformers_logits(checkpoint: Path, tokens: list[int]) -> np.ndarray:
     """What transformers says of the 300 tokens, float32 [tokens, V]."""
     return transformers_of(checkpoint).logits(tokens)
+
+
+@pytest.fixture(scope="session", params=sorted(FORMS))
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return written_as(request.param, tmp_path_factory.mktemp(request.param))

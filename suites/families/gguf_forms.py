@@ -41,7 +41,7 @@ class Form:
     without: tuple[str, ...] = ()
 
 
-def _mamba(config: Mapping[str, Any], prefix: str = "mamba_") -> dict[str, Any]:
+def _mamba(config: Mapping[str, Any]) -> dict[str, Any]:
     heads = config.get("mamba_n_heads", config.get("mamba_num_heads", config.get("num_heads")))
     head = config.get("mamba_d_head", config.get("mamba_head_dim", config.get("head_dim")))
     return {

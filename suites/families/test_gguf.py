@@ -7,7 +7,6 @@ only one that this engine understands. This engine must then say the same of bot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,55 +17,21 @@ import xllamacpp  # noqa: F401  (first: it cannot be loaded behind the BLAS that
 from distance import ENVELOPE, apart
 from family_oracles import Transformers
 from gguf import GGMLQuantizationType as Kind
-from gguf_files import write_gguf
 from gguf_forms import FORMS
-from gguf_told import GPT_OSS_CUT, TOLD, Told, told
+from gguf_told import GPT_OSS_CUT, TOLD, Told
+from gguf_written import TOKENS, Written, family_of, said, written_as
 from tiny_checkpoints import MODELS
 
 from paritygate.arms.llama_cpp_inprocess import LlamaCppArm, LlamaCppOptions
 from paritygate.case import Case
 from tokenline.checkpoint.gguf import ARCHITECTURES
-from tokenline.client import Model
-from tokenline.errors import CheckpointError
 
-TOKENS = [int(token) for token in np.random.default_rng(5).integers(3, 259, 120)]
 DECIDED = 1e-3
 # What ggml computes in half precision even in float32 files: GELU, by a table.
 HALF_PRECISION = {"gemma2": 1e-3, "gemma3": 1e-3}
 # Families of which the values in the file are others than in the directory, and rounded once more on the way back.
 ROUNDED = {"falcon_h1", "granitemoehybrid", "granitemoehybrid_moe", "mamba2", "nemotron_h", "nemotron_h_moe",
            "qwen3_5", "qwen3_next"}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Written:
-    name: str
-    directory: Path
-    file: Path
-
-
-def family_of(name: str) -> str:
-    """nemotron_h has two forms: layers of MLPs, and layers of experts."""
-    return name.removesuffix("_moe") if name == "nemotron_h_moe" else name
-
-
-def written_as(name: str, at: Path, **more: Any) -> Written:
-    """`told` is what the checkpoint is told beside what its form needs."""
-    directory = MODELS / family_of(name) / "checkpoint"
-    what = more.pop("told", TOLD.get(name))
-    if what is not None:
-        directory = told(directory, at / family_of(name) / "checkpoint", what)
-    return Written(name, directory, write_gguf(directory, at / f"{name}.gguf", FORMS[name], **more))
-
-
-@pytest.fixture(scope="session", params=sorted(FORMS))
-def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    return written_as(request.param, tmp_path_factory.mktemp(request.param))
-
-
-def said(path: Path, backend: str = "torch") -> np.ndarray:
-    with Model(str(path), backend=backend, dtype="float32", threads=1) as model:
-        return model.logits(TOKENS)
 
 
 def oracle(directory: Path, **changes: Any) -> Transformers:
@@ -234,57 +199,3 @@ def test_blocks_of_any_layout_say_what_their_numbers_say(
     (tmp_path / "many").mkdir()
     many = written_as(name, tmp_path / "many", tensors=floats)
     assert apart(said(few.file, backend), said(many.file, backend)) < 1e-5
-
-
-WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("llama", {"split.count": 3}, r"x\.gguf is one of 3 parts: join them first"),
-    ("llama", {"llama.block_count": None}, r"x\.gguf lacks the metadata key llama.block_count"),
-    ("llama", {"llama.attention.head_count": "four"}, "llama.attention.head_count is 'four', which is not a whole"),
-    ("llama", {"llama.rope.scaling.type": "ntk"}, "scales rope by 'ntk'.*supported: none, linear, yarn, longrope"),
-    ("llama", {"llama.rope.scaling.type": "longrope"}, "lacks the factors of longrope"),
-    ("llama", {"llama.rope.scale_linear": 2.0}, "outdated key"),
-    ("llama", {"llama.rope.dimension_count": 8}, "turns a part of a head"),
-    ("llama", {"llama.attention.head_count": 0}, "no attention heads"),
-    ("llama", {"llama.attention.head_count": 7, "llama.attention.head_count_kv": 7}, r"fit the shape of blk.0.attn_q"),
-    ("lfm2", {"lfm2.attention.head_count_kv": [0, 2]}, "for 2 layers of 4"),
-    ("mamba2", {"mamba2.ssm.time_step_rank": 7}, "a state space of 128 in 7 heads"),
-    ("deepseek_v3", {"deepseek2.expert_gating_func": 9}, r"expert_gating_func is 9: supported: 1 \(softmax\)"),
-    ("deepseek_v3", {"deepseek2.expert_gating_func": 1}, "scoring_func 'softmax' is not supported"),
-    ("deepseek_v3", {"deepseek2.attention.key_length_mla": 8}, "nothing is left beside the rotated part"),
-    ("granite", {"granite.logit_scale": None}, "lacks the metadata key granite.logit_scale"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "metadata", "told_"), WRONG, ids=lambda value: str(value)[:40])
-def test_malformed_metadata_is_one_line(
-    tmp_path: Path, name: str, metadata: dict[str, Any], told_: str
-) -> None:
-    file = write_gguf(MODELS / name / "checkpoint", tmp_path / "x.gguf", FORMS[name], metadata=metadata)
-    with pytest.raises(CheckpointError, match=told_) as caught:
-        said(file)
-    assert "\n" not in str(caught.value)
-
-
-def test_layers_that_draft_are_left_alone(tmp_path: Path) -> None:
-    """As in Qwen 3.5's files: a block after the last, counted with the others."""
-    said_ = {"qwen35.block_count": 5, "qwen35.nextn_predict_layers": 1}
-    extra = {"blk.4.nextn.eh_proj.weight": np.zeros((64, 128), np.float32)}
-    (tmp_path / "with").mkdir()
-    drafting = written_as("qwen3_5", tmp_path / "with", metadata=said_, tensors=extra)
-    (tmp_path / "without").mkdir()
-    np.testing.assert_array_equal(said(drafting.file), said(written_as("qwen3_5", tmp_path / "without").file))
-
-
-def test_a_stranger_among_the_tensors_is_named(tmp_path: Path) -> None:
-    stranger = {"blk.0.attn_sideways.weight": np.zeros((2, 2), np.float32)}
-    with pytest.raises(CheckpointError, match=r"attn_sideways\.weight belongs to no qwen3"):
-        said(written_as("qwen3", tmp_path, tensors=stranger).file)
-
-
-def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
-    whole = written_as("granitemoehybrid_moe", tmp_path)
-    data = whole.file.read_bytes()
-    # The same length, so that the file stays whole: the up projections are some other tensor now.
-    whole.file.write_bytes(data.replace(b"blk.1.ffn_up_exps.weight", b"rope_factors_long.weight", 1))
-    with pytest.raises(CheckpointError, match=r"lacks its parts ffn_up_exps\.weight"):
-        said(whole.file)

@@ -51,7 +51,7 @@ def _vocabulary(said: Said) -> int:
 def of_heads(said: Said) -> int:
     """Entries of a head of a state space."""
     heads, inner = said.whole("ssm.time_step_rank"), said.whole("ssm.inner_size")
-    if heads == 0 or inner % heads:
+    if inner % heads:
         raise CheckpointError(f"{said.file} has a state space of {inner} in {heads} heads", MEND)
     return inner // heads
 

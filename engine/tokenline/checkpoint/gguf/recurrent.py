@@ -19,7 +19,7 @@ from tokenline.checkpoint.gguf.architecture import (
 )
 from tokenline.checkpoint.gguf.dense import MULTIPLIERS
 from tokenline.checkpoint.gguf.experts import GROUPED
-from tokenline.checkpoint.gguf.said import Said, has, most, number, whole
+from tokenline.checkpoint.gguf.said import Said, has, number, whole
 from tokenline.checkpoint.gguf.undo import (
     flat,
     gates_above_ups,
@@ -97,7 +97,7 @@ _NEMOTRON = {
     "mamba_proj_bias": has("ssm_in.bias"),
     "ssm_state_size": whole("ssm.state_size"),
     "layers_block_type": _nemotron_kinds,
-    "intermediate_size": most("feed_forward_length"),
+    "intermediate_size": lambda said: max(said.by_layer("feed_forward_length")),
     "mlp_bias": has("ffn_up.bias"),
 }
 _NEMOTRON_LAYERS = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenline.checkpoint.gguf.blocks import read_tensor
-from tokenline.checkpoint.gguf.said import Said, number
+from tokenline.checkpoint.gguf.said import MEND, Said
 from tokenline.errors import CheckpointError
 from tokenline.ops.arrays import dense
 
@@ -17,10 +17,15 @@ FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.
 
 def head_size(said: Said) -> int:
     """Entries of a head."""
-    heads = said.whole("attention.head_count")
-    if heads == 0:
-        raise CheckpointError(f"{said.file} has no attention heads", "fetch or convert the checkpoint again")
-    return said.whole("attention.key_length", said.whole("embedding_length") // heads)
+    heads, width = said.whole("attention.head_count"), said.whole("embedding_length")
+    return said.whole("attention.key_length", max(width // heads, 1))
+
+
+def _theta(said: Said) -> float:
+    theta = said.number("rope.freq_base", 10000.0)
+    if theta <= 1:
+        raise CheckpointError(f"{said.file} turns by powers of {theta}", MEND)
+    return theta
 
 
 def rotated_part(said: Said) -> float:
@@ -99,5 +104,5 @@ def whole_head(said: Said) -> Mapping[str, Any]:
     return scaling(said)
 
 
-ROPE = {"rope_theta": number("rope.freq_base", 10000.0), "rope_scaling": whole_head}
+ROPE = {"rope_theta": _theta, "rope_scaling": whole_head}
 PARTIAL_ROPE = {**ROPE, "rope_scaling": scaling, "partial_rotary_factor": rotated_part}

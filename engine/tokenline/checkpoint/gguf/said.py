@@ -34,13 +34,17 @@ class Said:
         return value
 
     def whole(self, key: str, default: int | None = None) -> int:
-        value = self.of(key, (int,), default, "a whole number")
-        if value < 0:
-            raise CheckpointError(f"{self.file} says that {self.architecture}.{key} is {value}", MEND)
-        return int(value)
+        """Above zero; from zero on where zero is what a file means that does not say it."""
+        return int(self._positive(key, self.of(key, (int,), default, "a whole number"), default))
 
     def number(self, key: str, default: float | None = None) -> float:
-        return float(self.of(key, (int, float), default, "a number"))
+        """As `whole`."""
+        return float(self._positive(key, self.of(key, (int, float), default, "a number"), default))
+
+    def _positive(self, key: str, value: float, default: float | None) -> float:
+        if not (value > 0 or (value == 0 and default == 0)):
+            raise CheckpointError(f"{self.file} says that {self.architecture}.{key} is {value}", MEND)
+        return value
 
     def flag(self, key: str, default: bool | None = None) -> bool:
         return bool(self.of(key, (bool, int), default, "true or false"))
@@ -48,7 +52,10 @@ class Said:
     @property
     def layers(self) -> int:
         """Without those after the last, which draft further tokens."""
-        return self.whole("block_count") - self.whole("nextn_predict_layers", 0)
+        count = self.whole("block_count") - self.whole("nextn_predict_layers", 0)
+        if count < 1:
+            raise CheckpointError(f"{self.file} has no layer that is not for drafting", MEND)
+        return count
 
     def by_layer(self, key: str, default: int | None = None) -> list[int]:
         """One number for each layer, or one for all."""
@@ -56,7 +63,7 @@ class Said:
         count = self.whole("block_count")
         if isinstance(value, int):
             return [value] * self.layers
-        if len(value) != count or not all(isinstance(each, int) for each in value):
+        if len(value) != count or not all(isinstance(each, int) and each >= 0 for each in value):
             raise CheckpointError(
                 f"{self.file} says {self.architecture}.{key} for {len(value)} layers of {count}", MEND
             )
@@ -84,8 +91,15 @@ def flag(key: str, default: bool | None = None) -> Reader:
 
 
 def most(key: str) -> Reader:
-    """The largest of what is said of the layers."""
-    return lambda said: max(said.by_layer(key), default=0)
+    """The largest of what is said of the layers, which is above zero."""
+
+    def read(said: Said) -> int:
+        largest = max(said.by_layer(key), default=0)
+        if largest < 1:
+            raise CheckpointError(f"{said.file} says that {said.architecture}.{key} is {largest}", MEND)
+        return largest
+
+    return read
 
 
 def has(ending: str) -> Reader:
