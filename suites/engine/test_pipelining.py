@@ -17,7 +17,7 @@ TOKENS = 12
 def order(tiny: Model) -> Iterator[list[str]]:
     """What the engine's thread did, in order: forward, draw, read."""
     engine, done = tiny._engine, []
-    names = {"_forward": "forward", "_draw": "draw", "_decide": "read"}
+    names = {"_forward": "forward", "_drawn": "draw", "_decide": "read"}
 
     def watched(name: str, told: str) -> Any:
         method = getattr(engine, name)
