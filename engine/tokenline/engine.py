@@ -71,7 +71,9 @@ class Engine:
         copied = self._ops.counters.bytes_copied
         count = 0
         if row.request.cache_prompt:
-            row.trail = Trail.of(self.namespaces[row.lane], row.prompt, row.plan)
+            # A lane that is no adapter's is computed with the model's own weights.
+            namespace = self.namespaces.get(row.lane, self.namespaces[""])
+            row.trail = Trail.of(namespace, row.prompt, row.plan)
         # Logprobs of the prompt need every hidden state of it, and a stored state holds none: such a row runs cold.
         if row.request.cache_prompt and row.request.prompt_logprobs is None:
             count, row.caches = self._prompt_cache.adopt(row.trail)

@@ -11,7 +11,7 @@ from tokenline.checkpoint.low_rank import LowRank
 from tokenline.errors import CheckpointError
 
 # What stands before `layers` depends on who wrote the file, and on whether the model is a part of more.
-_ROOT = re.compile(r"(?:(?:model|language_model|backbone)\.)+")
+_ROOT = re.compile(r"^(?:(?:model|language_model|backbone)\.)+")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Adapters:
         adapters = adapters or {}
         self.hashes = {name: adapter.hash for name, adapter in adapters.items()}
         self._left = {
-            name: {_ROOT.sub("", module, count=1): term for module, term in adapter.terms.items()}
+            name: {_ROOT.sub("", module): term for module, term in adapter.terms.items()}
             for name, adapter in adapters.items()
         }
         self.active = ""
@@ -38,7 +38,7 @@ class Adapters:
         """What each adapter adds to the matrix of this module; CheckpointError for one of another shape."""
         taken = {}
         for name, terms in self._left.items():
-            term = terms.pop(_ROOT.sub("", module, count=1), None)
+            term = terms.pop(_ROOT.sub("", module), None)
             if term is None:
                 continue
             if term.shape != shape:
