@@ -7,6 +7,7 @@ from typing import Any
 from toy_models import Scripted, scripted_tokenizer
 
 from tokenline.budget import ByteBudget
+from tokenline.checkpoint.adapters import Adapter, Adapters
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import RowParameters
 from tokenline.engine import Engine
@@ -22,6 +23,7 @@ TOKENIZER = scripted_tokenizer(["a", "b"])
 PLACE = 8  # bytes that one token takes in the toy's only layer: a key and a value, float32
 UNBOUNDED = 1 << 62
 CONTEXT = 1000
+LANES = ("a", "b", "one", "two", "adapter", "other")
 
 
 class Ticking:
@@ -29,7 +31,9 @@ class Ticking:
 
     def __init__(self, *, budget: int = 1 << 20, **limits: int) -> None:
         network = Scripted(OPS, 3, 1, [])
-        self.engine = Engine(OPS, network, PromptCache(0), "toy")
+        # Lanes are adapters; these change nothing.
+        adapters = Adapters({lane: Adapter({}, lane) for lane in LANES})
+        self.engine = Engine(OPS, network, PromptCache(0), "toy", adapters=adapters)
         self.budget = ByteBudget.of(OPS, network, budget * PLACE)
         self.scheduler = Scheduler(self.engine, self.budget, Limits(**{"parallel": 4, **limits}))
         self.admitted: list[Row] = []
