@@ -31,6 +31,7 @@ from tokenline.request import Request, request_of, validate
 from tokenline.result import manifest_of, result_of
 from tokenline.row import Event, Row
 from tokenline.scheduler import MAX_QUEUE, PROMPT_CONCURRENCY, Limits, Scheduler
+from tokenline.teacher import Teacher
 from tokenline.text.chat_template import ChatPrompt
 from tokenline.worker import Worker
 
@@ -140,6 +141,7 @@ class Model:
             self._ops, network, self._prompt_cache, namespace, pipelined=pipelined, adapters=adapters
         )
         self._scheduler = Scheduler(self._engine, budget, limits)
+        self._teacher = Teacher(self._ops, network, adapters)
         self._cache_file = None
         if prompt_cache_file is not None:
             self._cache_file = PromptCacheFile(Path(prompt_cache_file), self._ops, network.new_caches)
@@ -224,18 +226,18 @@ class Model:
         if size is not None and size < 1:
             raise RequestError(f"pieces of {size} tokens cannot be forwarded", "use 1 or more", param="size")
         plan = PrefillPlan.even(len(tokens), size)
-        return self._worker.call(lambda: self._engine.logits(tokens, plan, adapter or "")).result()
+        return self._worker.call(lambda: self._teacher.logits(tokens, plan, adapter or "")).result()
 
     @property
     def teacher_forwards(self) -> int:
         """Forwards that `logits` has run since the model was loaded."""
-        return self._worker.call(lambda: self._engine.teacher_forwards).result()
+        return self._worker.call(lambda: self._teacher.forwards).result()
 
     def embed(self, token_ids: Sequence[int], adapter: str | None = None) -> np.ndarray:
         """The text as a vector of length 1, the mean of its last hidden states: float32 [width]."""
         tokens = self._forwardable(token_ids, adapter)
         with self._embedding:  # one at a time: what it remembers is outside the budget of rows
-            return embedding(self._worker, self._engine, tokens, adapter or "")
+            return embedding(self._worker, self._teacher, tokens, adapter or "")
 
     def taps(self, token_ids: Sequence[int], *, adapter: str | None = None) -> dict[str, np.ndarray]:
         """The forward of `logits`, every block's array by name, in the order of the network: float32 [tokens, width].
@@ -244,7 +246,7 @@ class Model:
         what `logits` returns. `attention` and `mlp` are the residual stream after that block.
         """
         tokens = self._forwardable(token_ids, adapter)
-        return self._worker.call(lambda: self._engine.taps(tokens, adapter or "")).result()
+        return self._worker.call(lambda: self._teacher.taps(tokens, adapter or "")).result()
 
     def _forwardable(self, token_ids: Sequence[int], adapter: str | None) -> list[int]:
         self._require_adapter(adapter)
@@ -294,7 +296,7 @@ class Model:
         if self._cache_file is not None:
             self._cache_file.keep(self._prompt_cache)
         self._scheduler.close()
-        del self._engine
+        del self._engine, self._teacher
 
     def __enter__(self) -> Model:
         return self

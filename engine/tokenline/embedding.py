@@ -8,21 +8,21 @@ from functools import partial
 import numpy as np
 
 from tokenline.decode.prefill_plan import PrefillPlan
-from tokenline.engine import Engine
+from tokenline.teacher import Teacher
 from tokenline.worker import Worker
 
 
-def embedding(worker: Worker, engine: Engine, tokens: Sequence[int], adapter: str) -> np.ndarray:
+def embedding(worker: Worker, teacher: Teacher, tokens: Sequence[int], adapter: str) -> np.ndarray:
     """float32 [width], of length 1. Piece by piece, each a call of its own: rows that decode step between two.
 
     Every family can give it, as every family ends in one state for each token. The mean and not the last state: a
     decoder that was not trained for embeddings has in its last state what comes next, and not what the text was.
     """
-    caches = worker.call(engine.new_caches).result()
+    caches = worker.call(teacher.new_caches).result()
     total: np.ndarray | float = 0.0
     for piece in PrefillPlan.of(len(tokens), []).pieces():
         states = worker.call(
-            partial(engine.hidden, tokens[piece.start : piece.stop], caches, adapter)
+            partial(teacher.hidden, tokens[piece.start : piece.stop], caches, adapter)
         ).result()
         total = total + states.astype(np.float64).sum(axis=0)
     vector = np.asarray(total) / len(tokens)

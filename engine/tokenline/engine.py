@@ -17,7 +17,7 @@ import numpy as np
 from tokenline.cache import LayerCache
 from tokenline.checkpoint.adapters import Adapters
 from tokenline.decode.finish import FinishCause
-from tokenline.decode.prefill_plan import Piece, PrefillPlan
+from tokenline.decode.prefill_plan import Piece
 from tokenline.decode.sampling import Drawn, RowDraw, sample, told_of
 from tokenline.errors import RowError
 from tokenline.models import Model
@@ -54,7 +54,6 @@ class Engine:
         self._caches: list[LayerCache] = []
         self._pending: Drawn | None = None  # drawn, not yet read: one token for each of self._rows
         self._opened: set[Row] = set()
-        self.teacher_forwards = 0  # forwards that `logits` ran
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -284,36 +283,6 @@ class Engine:
         else:
             self._caches, self._pending = [], None
         self._rows = [self._rows[i] for i in keep]
-
-    def logits(self, tokens: Sequence[int], plan: PrefillPlan, adapter: str = "") -> np.ndarray:
-        """Teacher-forced, one forward for each piece of the plan: float32 [tokens, V]."""
-        caches, parts = self._model.new_caches(), []
-        for piece in plan.pieces():
-            ids = self._ops.array(np.asarray([list(tokens[piece.start : piece.stop])]))
-            with self._adapters.using(adapter):
-                logits = self._model.logits(self._model.hidden(ids, caches))
-            parts.append(self._ops.read([self._ops.to_float32(logits)])[0][0])
-            self.teacher_forwards += 1
-        return np.concatenate(parts)
-
-    def new_caches(self) -> list[LayerCache]:
-        return self._model.new_caches()
-
-    def hidden(self, tokens: Sequence[int], caches: Sequence[LayerCache], adapter: str = "") -> np.ndarray:
-        """The next tokens' last states, after the final norm, appended to the caches: float32 [tokens, width]."""
-        ids = self._ops.array(np.asarray([list(tokens)]))
-        with self._adapters.using(adapter):
-            hidden = self._model.hidden(ids, caches)
-        return self._ops.read([self._ops.to_float32(hidden)])[0][0]
-
-    def taps(self, tokens: Sequence[int], adapter: str = "") -> dict[str, np.ndarray]:
-        """One forward of the tokens, every block's array by name, in order: float32 [tokens, width]; the head last."""
-        ids = self._ops.array(np.asarray([list(tokens)]))
-        with self._adapters.using(adapter):
-            named = list(self._model.blocks(ids, self._model.new_caches()))
-            named.append(("head", self._model.logits(named[-1][1])))
-        read = self._ops.read([self._ops.to_float32(array) for _, array in named])
-        return {name: array[0] for (name, _), array in zip(named, read, strict=True)}
 
     def close(self) -> None:
         self.finish_rows([*self._rows, *self._opened], FinishCause.CANCELLED)
