@@ -13,6 +13,8 @@ from tiny_checkpoints import MODELS, tokens_of
 
 from paritygate.arms.mlx_lm_model import load_mlx
 from tokenline.client import Model, request_of
+from tokenline.generation import Generation
+from tokenline.row import Event
 
 # A greedy choice is decided where the likeliest token is so much likelier than the next, in nats.
 MARGIN = 0.05
@@ -99,11 +101,20 @@ def test_a_joins_b_then_c_then_a_leaves_as_in_mlx_lm(name: str, backend: str) ->
             request_of(prompt, max_tokens=end, ignore_eos=True)
             for prompt, end in zip(prompts, ends, strict=True)
         ]
-        first, second = model._worker.call(lambda: [model.submit(each) for each in requests[:2]]).result()
-        events = iter(second)
-        for _ in range(3):
-            next(events)
-        results = [each.result() for each in (first, second, model.submit(requests[2]))]
+        late: list[Generation] = []
+
+        def join(event: Event) -> None:
+            """On the engine's thread, so that nobody has left meanwhile."""
+            if event.index == 2:
+                late.append(model.submit(requests[2]))
+
+        def begin() -> list[Generation]:
+            generations = [model.submit(each) for each in requests[:2]]
+            generations[1].subscribe(join)
+            return generations
+
+        first, second = model._worker.call(begin).result()
+        results = [first.result(), second.result(), late[0].result()]
     assert results[1]["counters"]["max_rows"] == 3
     for prompt, result, said in zip(prompts, results, theirs, strict=True):
         logits = transformers_of(checkpoint).logits([*prompt, *said])[len(prompt) - 1 : -1]

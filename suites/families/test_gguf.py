@@ -44,7 +44,7 @@ def oracle(directory: Path, **changes: Any) -> Transformers:
 def as_llama_cpp_reads(written: Written) -> Transformers:
     if written.name != "gpt_oss":
         return oracle(written.directory)
-    yarn = oracle(written.directory)._model.config.rope_parameters | GPT_OSS_CUT
+    yarn = oracle(written.directory).model.config.rope_parameters | GPT_OSS_CUT
     return oracle(written.directory, rope_parameters=yarn, rope_scaling=yarn)
 
 
