@@ -34,6 +34,18 @@ def _validator(description: str, schema: str) -> Any:
     return jsonschema_rs.validator_for(root)
 
 
+def named_events(text: str) -> list[dict[str, Any]]:
+    """The events of a streamed answer, each of which is sent under the name that its own type is."""
+    *sent, rest = text.split("\n\n")
+    assert rest == ""
+    events = []
+    for lines in sent:
+        name, _, data = lines.partition("\n")
+        events.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {events[-1]['type']}"
+    return events
+
+
 def faults(description: str, schema: str, value: Any) -> list[str]:
     """Where a value is not what is published under this name, of "openai_chat", "anthropic" or "openresponses"."""
     found = _validator(description, schema).iter_errors(value)

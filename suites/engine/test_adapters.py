@@ -17,7 +17,7 @@ import transformers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "families"))
 from distance import ENVELOPE, apart
-from peft_adapters import adapted_logits, save_adapter
+from peft_adapters import adapted_logits, save_adapter, save_adapters
 
 import tokenline
 from tokenline.cli.app import exit_code
@@ -49,11 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def adapters(
     tiny_oracle: transformers.LlamaForCausalLM, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
-    directory = tmp_path_factory.mktemp("adapters")
-    return {
-        name: save_adapter(tiny_oracle, directory / name, seed, **settings)
-        for seed, (name, settings) in enumerate(SETTINGS.items())
-    }
+    return save_adapters(tiny_oracle, tmp_path_factory.mktemp("adapters"), SETTINGS)
 
 
 @pytest.fixture(scope="module")

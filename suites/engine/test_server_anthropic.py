@@ -8,7 +8,7 @@ from typing import Any
 import anthropic
 import httpx
 import pytest
-from published import faults
+from published import faults, named_events
 from speaking import ARGUMENTS, ASK, SAID, WEATHER, Speaking
 
 from tokenline.client import Model
@@ -88,14 +88,8 @@ def test_streamed_text_is_the_messages(client: anthropic.Anthropic, tiny_torch: 
 def test_the_sequence_of_events(served_url: str, tiny_torch: Model) -> None:
     """As the documentation of the streamed Messages API has it."""
     body = {"model": tiny_torch.name, "max_tokens": 5, "messages": MESSAGES, "stream": True}
-    lines = httpx.post(f"{served_url}/v1/messages", json=body).text.split("\n\n")
-    assert lines.pop() == ""
-    events = []
-    for line in lines:
-        name, _, data = line.partition("\n")
-        event = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {event['type']}"
-        events.append(event)
+    events = named_events(httpx.post(f"{served_url}/v1/messages", json=body).text)
+    for event in events:
         if event["type"] != "ping":
             assert faults("anthropic", "MessageStreamEvent", event) == [], event
     kinds = [event["type"] for event in events]

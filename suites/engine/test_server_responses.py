@@ -10,7 +10,7 @@ import openai
 import pydantic
 import pytest
 from llm_comply.schema import SSE_EVENT_TO_SCHEMA
-from published import faults
+from published import faults, named_events
 from speaking import ARGUMENTS, ASK, SAID, TOOLS, WEATHER, Speaking
 
 from tokenline.client import Model
@@ -95,15 +95,9 @@ def test_thoughts_words_and_calls_are_items(speaking: Speaking, name: str, strea
 
 def test_the_sequence_of_events(served_url: str, tiny_torch: Model) -> None:
     body = {"model": tiny_torch.name, "input": MESSAGES, "max_output_tokens": 5, "stream": True}
-    lines = httpx.post(f"{served_url}/v1/responses", json=body).text.split("\n\n")
-    assert lines.pop() == ""
-    events = []
-    for line in lines:
-        name, _, data = line.partition("\n")
-        event = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {event['type']}"
+    events = named_events(httpx.post(f"{served_url}/v1/responses", json=body).text)
+    for event in events:
         assert faults("openresponses", SSE_EVENT_TO_SCHEMA[event["type"]], event) == [], event
-        events.append(event)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     kinds = [event["type"].removeprefix("response.") for event in events]
     deltas = kinds.count("output_text.delta")

@@ -53,13 +53,18 @@ def _mamba(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _rope_of_head(config: Mapping[str, Any]) -> dict[str, Any]:
+    head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    return {"rope.dimension_count": head}
+
+
 def _granite(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "attention.scale": config["attention_multiplier"],
         "embedding_scale": config["embedding_multiplier"],
         "residual_scale": config["residual_multiplier"],
         "logit_scale": config["logits_scaling"],
-        "rope.dimension_count": config["hidden_size"] // config["num_attention_heads"],
+        **_rope_of_head(config),
     }
 
 
@@ -79,7 +84,7 @@ def _minicpm(config: Mapping[str, Any]) -> dict[str, Any]:
         "embedding_scale": float(config["scale_emb"]),
         "residual_scale": config["scale_depth"] / config["num_hidden_layers"] ** 0.5,
         "logit_scale": config["hidden_size"] / config["dim_model_base"],
-        "rope.dimension_count": config["hidden_size"] // config["num_attention_heads"],
+        **_rope_of_head(config),
     }
 
 
@@ -219,17 +224,12 @@ def _delta_net(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _llama4(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
+        **_rope_of_head(config),
         "feed_forward_length": config["intermediate_size_mlp"],
         "expert_feed_forward_length": config["intermediate_size"],
         "interleave_moe_layer_step": config["interleave_moe_layer_step"],
-        "rope.dimension_count": config["head_dim"],
         "attention.value_length": config["head_dim"],
     }
-
-
-def _rope_of_head(config: Mapping[str, Any]) -> dict[str, Any]:
-    head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    return {"rope.dimension_count": head}
 
 
 def _windows(config: Mapping[str, Any]) -> dict[str, Any]:

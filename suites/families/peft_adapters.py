@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,16 @@ def save_adapter(model: transformers.PreTrainedModel, directory: Path, seed: int
     made.save_pretrained(directory)
     made.unload()
     return directory
+
+
+def save_adapters(
+    model: transformers.PreTrainedModel, directory: Path, asked: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Path]:
+    """Each by its name, from a seed of its own."""
+    return {
+        name: save_adapter(model, directory / name, seed, **settings)
+        for seed, (name, settings) in enumerate(asked.items())
+    }
 
 
 def adapted_logits(model: transformers.PreTrainedModel, directory: Path, tokens: list[int]) -> np.ndarray:

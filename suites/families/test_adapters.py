@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from distance import ENVELOPE, apart
 from family_oracles import transformers_of
-from peft_adapters import adapted_logits, projections, save_adapter
+from peft_adapters import adapted_logits, projections, save_adapters
 
 from tokenline.client import Model
 
@@ -19,12 +19,10 @@ TOKENS = 120
 
 @pytest.fixture(scope="module")
 def adapters(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    directory, model = tmp_path_factory.mktemp("adapters"), transformers_of(checkpoint).model
+    model = transformers_of(checkpoint).model
     asked = {"r": 4, "lora_alpha": 8, "target_modules": projections(model)}
-    return {
-        kind: save_adapter(model, directory / kind, seed, use_dora=kind == "dora", **asked)
-        for seed, kind in enumerate(KINDS)
-    }
+    kinds = {kind: {**asked, "use_dora": kind == "dora"} for kind in KINDS}
+    return save_adapters(model, tmp_path_factory.mktemp("adapters"), kinds)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from table_arm import Table, checks
-from two_cases import TOY
+from two_cases import ONE_ARM
 
 from paritygate.gates import partition
 from paritygate.policy import PolicyError
@@ -17,15 +17,8 @@ from paritygate.replay import narrowed
 from paritygate.verdict import Check, Verdict
 
 POLICY = (
-    TOY
+    ONE_ARM
     + """\
-[arms.one]
-kind = "tokenline"
-backend = "torch"
-[[cases]]
-name = "long"
-max_tokens = 4
-prompt_token_ids = [1, 2, 3, 4, 5, 6, 7, 8]
 [envelopes.e]
 kl_mean = 0.01
 kl_max = 0.01

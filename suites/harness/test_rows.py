@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from table_arm import Table, checks, said
-from two_cases import TOY
+from two_cases import ONE_ARM
 
 from paritygate import policy as policies
 from paritygate.arms.base import ArmError
@@ -21,15 +21,8 @@ from paritygate.stream import Stream
 from paritygate.verdict import Check, Verdict
 
 POLICY = (
-    TOY
+    ONE_ARM
     + """\
-[arms.one]
-kind = "tokenline"
-backend = "torch"
-[[cases]]
-name = "long"
-max_tokens = 4
-prompt_token_ids = [1, 2, 3, 4, 5, 6, 7, 8]
 [[cases]]
 name = "short"
 max_tokens = 4

@@ -52,21 +52,19 @@ def llama4(ops: Ops, config: Mapping[str, Any], tensors: Tensors, context_length
         inner = needed(config, "intermediate_size_mlp")
         return GatedMlp(ops, tensors, name, width=sizes.width, inner=inner)
 
+    turned_norm = sizes.eps if config.get("use_qk_norm", True) else None
+
+    def attention(name: str, index: int) -> Attention:
+        if turned[index]:
+            return Attention(ops, tensors, name, sizes, bias=bias, rope=rope, turned_norm=turned_norm)
+        return Attention(ops, tensors, name, sizes, bias=bias, rope=None, temperature=temperature)
+
     def layer(index: int) -> Layer:
         name = f"model.layers.{index}"
-        attention = Attention(
-            ops,
-            tensors,
-            f"{name}.self_attn",
-            sizes,
-            rope=rope if turned[index] else None,
-            bias=bias,
-            turned_norm=sizes.eps if turned[index] and config.get("use_qk_norm", True) else None,
-            temperature=None if turned[index] else temperature,
-        )
+        mixer, block = attention(f"{name}.self_attn", index), mlp(f"{name}.feed_forward", index)
         norms = pre_norms(ops, tensors, name, sizes.width, sizes.eps)
         cache = attention_cache(ops, sizes, kinds[index], chunk)
-        return pre_norm_layer(index, attention, mlp(f"{name}.feed_forward", index), norms, cache)
+        return pre_norm_layer(index, mixer, block, norms, cache)
 
     return framed(ops, config, tensors, sizes, layer, context)
 
