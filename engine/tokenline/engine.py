@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from tokenline.prompt_cache import PromptCache, Trail
 from tokenline.row import Row, Taken, error_line
 
 _log = logging.getLogger("tokenline")
+T = TypeVar("T")
 
 # Prompt positions that the head runs over at once where their logprobs are asked for: 64 times a vocabulary is what
 # fits beside a piece.
@@ -182,14 +184,9 @@ class Engine:
     def _run_apart(self, tokens: Array, error: Exception) -> Array:
         """The same, row by row, put together again of those that could be run."""
         parts = [[cache.extract(index) for cache in self._caches] for index in range(len(self._rows))]
-        ran: dict[int, Array] = {}
-        for index, (row, caches) in enumerate(zip(self._rows, parts, strict=True)):
-            try:
-                ran[index] = self._run(tokens[index : index + 1], [row], caches)
-            except Exception as own:  # the boundary that owns the row
-                row.finish(FinishCause.ERROR, error_line(own))
-        if not ran:
-            raise error
+        ran = self._each_alone(
+            lambda index, row: self._run(tokens[index : index + 1], [row], parts[index]), error
+        )
         first, *others = ran
         self._caches = parts[first]
         for index in others:
@@ -199,6 +196,18 @@ class Engine:
             self._pending = self._pending.rows(self._ops, list(ran))
         self._rows = [self._rows[index] for index in ran]
         return self._ops.concat(list(ran.values()), 0)
+
+    def _each_alone(self, compute: Callable[[int, Row], T], error: Exception) -> dict[int, T]:
+        """By the row's index what can be computed for it; one that cannot ends. The error where none can."""
+        computed: dict[int, T] = {}
+        for index, row in enumerate(self._rows):
+            try:
+                computed[index] = compute(index, row)
+            except Exception as own:  # the boundary that owns the row
+                row.finish(FinishCause.ERROR, error_line(own))
+        if not computed:
+            raise error
+        return computed
 
     def _head(self, hidden: Array, rows: Sequence[Row]) -> Array:
         """Logits of hidden states that belong to these rows alike; what is counted is what the head was given."""
@@ -216,14 +225,9 @@ class Engine:
             if len(self._rows) == 1:
                 raise
             _log.exception("a draw failed: each row is drawn for alone")
-            drawn: dict[int, Drawn] = {}
-            for index, row in enumerate(self._rows):
-                try:
-                    drawn[index] = self._drawn(logits[index : index + 1], [row], unread)
-                except Exception as own:  # the boundary that owns the row
-                    row.finish(FinishCause.ERROR, error_line(own))
-            if not drawn:
-                raise error
+            drawn = self._each_alone(
+                lambda index, row: self._drawn(logits[index : index + 1], [row], unread), error
+            )
             self._drop([row for index, row in enumerate(self._rows) if index not in drawn])
             return functools.reduce(lambda one, other: one.joined(self._ops, other), drawn.values())
 
