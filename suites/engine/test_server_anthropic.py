@@ -81,8 +81,9 @@ def test_streamed_text_is_the_messages(client: anthropic.Anthropic, tiny_torch: 
     if not sampling:
         messages = [{"role": "system", "content": "Be brief."}, *MESSAGES]
         assert text == tiny_torch.generate(messages=messages, max_tokens=30)["text"]
-    assert final.stop_reason is not None
-    assert final.usage.output_tokens == 30
+    # What is drawn without a seed may end earlier.
+    assert (final.usage.output_tokens == 30) == (final.stop_reason == "max_tokens")
+    assert sampling or final.stop_reason == "max_tokens"
 
 
 def test_the_sequence_of_events(served_url: str, tiny_torch: Model) -> None:
