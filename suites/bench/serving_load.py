@@ -24,6 +24,7 @@ from pathlib import Path
 
 from asked_engines import PROMPTS, Child
 
+from paritygate.arms.hugging_face import save_directory
 from paritygate.bench.bandwidth import read_bandwidth
 
 PROGRAM = "from tokenline.cli import main; main()"
@@ -102,23 +103,6 @@ def serving(name: str, command: list[str], port: int, tokens: int) -> Iterator[S
         process.wait(30)
 
 
-def dense_directory(model: str, directory: Path) -> Path:
-    """The same weights as the others read them: a Hugging Face directory in float32."""
-    import torch
-    import transformers
-
-    path = Path(model)
-    place = (str(path.parent), {"gguf_file": path.name}) if path.is_file() else (model, {})
-    made = transformers.AutoModelForCausalLM.from_pretrained(place[0], **place[1], dtype=torch.float32)
-    config = made.config.to_dict()
-    config.pop("quantization_config", None)  # it would not be written as what it is now: dense
-    dense = type(made)(type(made.config).from_dict(config))
-    dense.load_state_dict(made.state_dict())
-    dense.save_pretrained(directory)
-    transformers.AutoTokenizer.from_pretrained(place[0], **place[1]).save_pretrained(directory)
-    return directory
-
-
 @dataclass
 class Times:
     """Seconds by what was measured."""
@@ -140,7 +124,8 @@ class Times:
 def measured(model: str, threads: int, tokens: int, rounds: int) -> Times:
     times = Times()
     with contextlib.ExitStack() as alive:
-        directory = dense_directory(model, Path(alive.enter_context(tempfile.TemporaryDirectory())))
+        directory = Path(alive.enter_context(tempfile.TemporaryDirectory()))
+        save_directory(Path(model), directory)
         servers = {}
         for backend in ("torch", "mlx"):
             port = free_port()
