@@ -12,7 +12,7 @@ from paritygate.case import Sampler
 from paritygate.compare.arrivals import spread_of
 from paritygate.compare.envelope import distance
 from paritygate.compare.history import follow, penalised
-from paritygate.compare.reuse import reused, too_far
+from paritygate.compare.reuse import given_up, reused, too_far
 from paritygate.compare.ties import Reanchored, forks_of
 from paritygate.gates.envelope import judge
 from paritygate.policy import Envelope
@@ -135,6 +135,21 @@ def test_a_hit_runs_the_cold_runs_tail(
     stream: Make, cached: int, pieces: list[list[int]], verdict: Verdict, said: str
 ) -> None:
     found = reused(*hit_pair(stream, cached, pieces))
+    assert found.verdict is verdict
+    assert said in found.headline
+
+
+@pytest.mark.parametrize(
+    ("left", "verdict", "said"),
+    [
+        (0, Verdict.HELD, "0 of 5 tokens were left"),
+        (3, Verdict.HELD, "3 of 5"),
+        (5, Verdict.NOT_RUN, "nothing was pushed out"),
+    ],
+)
+def test_what_was_pushed_out_is_found_less_far(stream: Make, left: int, verdict: Verdict, said: str) -> None:
+    again, stored = (hit_pair(stream, cached, [[cached, 6]])[1] for cached in (left, 5))
+    found = given_up(again, stored)
     assert found.verdict is verdict
     assert said in found.headline
 

@@ -112,6 +112,7 @@ HELD = '[envelopes.near]\nreason = "by hand"\nkl_max = 1\n'
         (LONG, f"{LONG}{HELD}kl_mean = -1\nmax_abs_logit = 1\n", "41: envelopes.near.kl_mean: is -1: give a"),
         (LONG, f"{LONG}{CACHE}max_tokens = 0\n", "42: claims.cached.max_tokens: is 0: give a number of at least 1"),
         (LONG, f"{LONG}{CACHE}changed_end = ['greeting']\n", "38: claims.cached: changed_end needs `shorter_tokens`"),
+        (LONG, f"{LONG}{CACHE}evicted = ['greeting']\n", "38: claims.cached: evicted needs `crowd`"),
         (LONG, f"{LONG}[bench]\nmargin = nan\n", "39: bench.margin: is nan: give a finite number"),
         (LONG, f"{LONG}[bench]\nmargin = 1\n", "39: bench.margin: is 1: give a number below 1"),
         (LONG, f"{LONG}[bench]\nmargins = {{ decode = 0 }}\n", "39: bench.margins: a value of it is out of range: "

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from paritygate.arms.answer import stream_of
-from paritygate.arms.base import ArmError, Capabilities, StartsPrograms
+from paritygate.arms.base import ArmError, Capabilities, RowFailed, StartsPrograms
 from paritygate.arms.command import tokenline_program
 from paritygate.arms.dialects import DIALECTS, logprob_fields, sampler_fields
 from paritygate.arms.http_options import HttpOptions
@@ -125,7 +125,9 @@ class HttpArm(StartsPrograms):
             with httpx.stream("POST", url, json=body, timeout=limit, headers=self._headers()) as response:
                 if response.status_code != 200:
                     printed = response.read().decode(errors="replace")
-                    raise ArmError(f"{who}: HTTP {response.status_code}", printed)
+                    # A request that is refused is the setup's; one that was taken, and failed, is the engine's.
+                    kind = RowFailed if response.status_code >= 500 else ArmError
+                    raise kind(f"{who}: HTTP {response.status_code}", printed)
                 yield response
         except httpx.TimeoutException as error:
             what = f"{who}: the server hung for {self.options.timeout_s:g} s"
@@ -170,7 +172,7 @@ class HttpArm(StartsPrograms):
             except (ValueError, RecursionError) as error:
                 raise self._garbage(case, line, error) from error
             if "error" in event:
-                raise ArmError(f"arm {self.name}, case {case.name}: the stream failed", str(event["error"]))
+                raise RowFailed(f"arm {self.name}, case {case.name}: the stream failed", str(event["error"]))
             yield event
         raise ArmError(f"arm {self.name}, case {case.name}: the stream broke off before [DONE]")
 

@@ -51,6 +51,21 @@ def too_far(before: Stream, hit: Stream) -> str:
     return f"the hit reused {reused} tokens, {many} too many: its prompt shares {shared} with the one before"
 
 
+def given_up(again: Stream, stored: Stream) -> Comparison:
+    """HELD where a prompt that was pushed out was found less far than by the hit after it; NOT_RUN where it was not."""
+    found, whole = _cached(again), _cached(stored)
+    details = {
+        "cached_tokens": [found, whole],
+        "prefill_pieces": [again.counters.get("prefill_pieces"), stored.counters.get("prefill_pieces")],
+    }
+    if found is None or whole is None:
+        return Comparison(Verdict.NOT_RUN, "the arm does not say how many tokens it reused", details)
+    if found >= whole:
+        what = f"{found} of {whole} tokens were still there: nothing was pushed out, make the crowd larger"
+        return Comparison(Verdict.NOT_RUN, f"{what}, or the arm's cache smaller", details)
+    return Comparison(Verdict.HELD, f"{found} of {whole} tokens were left", details)
+
+
 def reused(cold: Stream, hit: Stream) -> Comparison:
     """HELD where the cold run reused nothing and the hit did; BROKEN names what is wrong."""
     first, then = _cached(cold), _cached(hit)

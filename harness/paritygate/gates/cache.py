@@ -14,7 +14,7 @@ from paritygate.case import Case
 from paritygate.compare.comparison import Comparison
 from paritygate.compare.context import too_short
 from paritygate.compare.identity import EXECUTION, SETTINGS, compare
-from paritygate.compare.reuse import partition_fault, reused, too_far
+from paritygate.compare.reuse import given_up, partition_fault, reused, too_far
 from paritygate.gates.arm_pool import ArmPool
 from paritygate.gates.claims import every_arm
 from paritygate.gates.replies import REPEATS, check_of, could_not_run, unsteady
@@ -30,12 +30,16 @@ GATE = "cache"
 
 @dataclass(frozen=True)
 class Scenario:
-    """`asked` is run cold; then, in an engine that remembers nothing, `before`, and `asked` once per name in `hits`."""
+    """`asked` is run cold; then, in an engine that remembers nothing, `before`, and `asked` once per name in `hits`.
+
+    With a `crowd` the cold run is what is remembered, and those prompts come between it and the others.
+    """
 
     name: str
     asked: Case
     before: Case | None
     hits: tuple[str, ...]
+    crowd: tuple[Case, ...] = ()
 
 
 def _bounded(case: Case, tokens: int) -> Case:
@@ -53,9 +57,24 @@ def _before_last_turn(case: Case) -> Case:
     )
 
 
+def _told(case: Case, arm: Arm) -> tuple[int, ...] | None:
+    """The ids of the case's prompt."""
+    return arm.repeat(msgspec.structs.replace(case, max_tokens=1), 1)[0].prompt_token_ids
+
+
+def _crowd(case: Case, claim: CacheClaim, arm: Arm) -> tuple[Case, ...]:
+    """Prompts of the case's tokens that begin further on: as long, and with no beginning in common."""
+    tokens = _told(case, arm)
+    if tokens is None or len(tokens) <= claim.crowd:
+        raise ArmError(f"case {case.name} is too short for a crowd of {claim.crowd}, or its ids are not told")
+    turned = (tokens[start:] + tokens[:start] for start in range(1, claim.crowd + 1))
+    one = msgspec.structs.replace(case, max_tokens=1)
+    return tuple(one.with_token_ids(ids, name=f"{case.name}-crowd") for ids in turned if ids[0] != tokens[0])
+
+
 def _cut(case: Case, claim: CacheClaim, arm: Arm) -> Case:
     """The case over the first `shorter_tokens` of its prompt, whose ids the arm tells."""
-    tokens = arm.repeat(msgspec.structs.replace(case, max_tokens=1), 1)[0].prompt_token_ids
+    tokens = _told(case, arm)
     if tokens is None or len(tokens) <= claim.shorter_tokens or claim.shorter_tokens < 3:
         raise ArmError(
             f"case {case.name} cannot be cut to {claim.shorter_tokens} tokens, or its ids are not told"
@@ -86,10 +105,19 @@ def scenarios(claim: CacheClaim, cases: dict[str, Case], arm: Arm) -> Iterator[S
         other = next(token for token in tokens if token != tokens[-2])
         changed = cut.with_token_ids((*tokens[:-2], other, tokens[-1]), name=f"{name}-changed")
         yield Scenario(cache_scenario("changed_end", name), changed, cut, ("hit",))
+    for name in claim.evicted:
+        case = _bounded(cases[name], claim.max_tokens)
+        crowd = _crowd(case, claim, arm)
+        yield Scenario(cache_scenario("evicted", name), case, None, ("again", "hit"), crowd)
 
 
 def _played(arm: Arm, scenario: Scenario) -> tuple[Stream, Stream, list[Stream]]:
     """The cold run, the run whose state the hits may adopt, and the hits."""
+    if scenario.crowd:
+        cold = arm.repeat(scenario.asked, 1)[0]
+        for case in scenario.crowd:
+            arm.generate(case)
+        return cold, cold, [arm.generate(scenario.asked) for _ in scenario.hits]
     if scenario.before is None:
         cold, *hits = arm.repeat(scenario.asked, 1 + len(scenario.hits))
         return cold, cold, hits
@@ -123,13 +151,12 @@ def explain(arm: Arm, scenario: Scenario, hit: Stream) -> str:
 
 
 def _judged(
-    arm: Arm, scenario: Scenario, cold: Stream, before: Stream, hit: Stream, floor: float
+    arm: Arm, scenario: Scenario, cold: Stream, before: Stream, hit: Stream, reuse: Comparison, floor: float
 ) -> Comparison:
     # A cold run that asks again says the same logprobs, so a hit, which runs the same forwards, must too.
     found = too_short(scenario.asked, cold, hit) or compare(
         cold, hit, floor=floor, settings=SETTINGS + EXECUTION, exact_logprobs=True
     )
-    reuse = reused(cold, hit)
     details = found.details | {"reuse": reuse.details}
     if found.verdict in (Verdict.DIVERGED, Verdict.LENGTH):
         for _ in range(REPEATS):
@@ -189,7 +216,8 @@ def _scenario_checks(
         yield could_not_run(GATE, f"{prefix}/{scenario.name}", error, time.monotonic() - started)
         return
     for label, hit in zip(scenario.hits, hits, strict=True):
-        found = _judged(arm, scenario, cold, before, hit, floor)
+        reuse = given_up(hit, hits[-1]) if label == "again" else reused(cold, hit)
+        found = _judged(arm, scenario, cold, before, hit, reuse, floor)
         check = check_of(GATE, f"{prefix}/{scenario.name}/{label}", found, seconds=time.monotonic() - started)
         divergence = Divergence(
             case=scenario.asked,

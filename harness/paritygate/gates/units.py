@@ -94,12 +94,12 @@ def _identity(claim: IdentityClaim) -> list[str]:
 
 
 def _cache(claim: CacheClaim) -> list[str]:
-    # A case that is repeated is asked for a hit and a second one.
+    # A case that is repeated is asked for a hit and a second one, one that was pushed out again, and for a hit.
     return [
         f"{cache_scenario(key, case)}{part}"
         for key in CACHE_SCENARIOS
         for case in getattr(claim, key)
-        for part in (("/hit", "/second-hit") if key == "repeat" else ("",))
+        for part in {"repeat": ("/hit", "/second-hit"), "evicted": ("/again", "/hit")}.get(key, ("",))
     ]
 
 

@@ -42,7 +42,8 @@ class CacheClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="cache"
 
     `repeat` cases run three times. A `turns` case runs up to its last but one user message, then whole. A
     `shorter_after_longer` case runs whole, then cut to `shorter_tokens`; a `changed_end` case runs cut to as many, then
-    with another token just before its last, where a state that is adopted one token too far is wrong.
+    with another token just before its last, where a state that is adopted one token too far is wrong. An `evicted` case
+    runs, `crowd` prompts of its length that begin otherwise push it out of the cache, and it runs twice more.
     """
 
     arms: tuple[str, ...]
@@ -50,6 +51,8 @@ class CacheClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="cache"
     shorter_after_longer: tuple[str, ...] = ()
     changed_end: tuple[str, ...] = ()
     shorter_tokens: Natural = 0
+    evicted: tuple[str, ...] = ()
+    crowd: Natural = 0
     turns: tuple[str, ...] = ()
     max_tokens: Tokens = 16
 
@@ -59,6 +62,8 @@ class CacheClaim(Table, frozen=True, kw_only=True, tag_field="kind", tag="cache"
                 raise ValueError(
                     f"{key} needs `shorter_tokens`, {SHORTEST} or more: how much is kept of the prompt"
                 )
+        if self.evicted and not self.crowd:
+            raise ValueError("evicted needs `crowd`, 1 or more: prompts that push it out")
 
 
 # How the cache gate names what it makes of a case, by the claim's key.
@@ -67,6 +72,7 @@ CACHE_SCENARIOS = {
     "turns": "{case}-next-turn",
     "shorter_after_longer": "{case}-shorter-after-longer",
     "changed_end": "{case}-changed-end",
+    "evicted": "{case}-evicted",
 }
 
 

@@ -40,7 +40,7 @@ GIVES = {
 
 
 # The fields of claims that name cases.
-CASE_FIELDS = ("cases", "case", "repeat", "shorter_after_longer", "changed_end", "turns")
+CASE_FIELDS = ("cases", "case", "repeat", "shorter_after_longer", "changed_end", "evicted", "turns")
 # Options that change what an arm can give, so that an error shows them.
 TELLING = ("url", "command", "dialect", "details", "streamed", "output")
 
@@ -92,8 +92,11 @@ def needs_of(claim: Claim, drawn: Sequence[str] = ()) -> Iterator[tuple[str, str
         case CacheClaim():
             yield "forgets", "a `cache` claim compares with a cold run"
             yield "cached_tokens", "a `cache` claim shows that a hit reused something"
-            if claim.shorter_after_longer or claim.changed_end:
-                yield "token_ids", "`shorter_after_longer` and `changed_end` cut the prompt's tokens"
+            if claim.shorter_after_longer or claim.changed_end or claim.evicted:
+                yield (
+                    "token_ids",
+                    "`shorter_after_longer`, `changed_end` and `evicted` change the prompt's tokens",
+                )
         case GoldenClaim():
             if claim.envelope:
                 yield (
