@@ -128,10 +128,22 @@ def test_an_arm_that_cannot_be_started_could_not_run(policy: Policy) -> None:
         assert {str(check.outcome) for check in found.values()} == {"could not run"}
 
 
+def slowly(case: Case) -> Stream:
+    """An answer that takes longer than the claim waits."""
+    time.sleep(0.15)
+    return said(case)
+
+
 def test_clients_that_leave_leave_nothing(policy: Policy) -> None:
-    arm = Table(running=(3, 1, 0))
+    arm = Table(running=(3, 1, 0), after=slowly)
     (check,) = checks(abort, policy, arm).values()
     assert (check.name, str(check.outcome), arm.aborted) == ("abort/leaving/one/long", "pass", 3)
+
+
+def test_answers_that_end_by_themselves_prove_nothing(policy: Policy) -> None:
+    (check,) = checks(abort, policy, Table(running=(0,))).values()
+    assert check.verdict is Verdict.NOT_RUN
+    assert "one that nobody ended would be gone within 0.1 s as well" in check.headline
 
 
 def test_a_row_that_stays_is_counted(policy: Policy) -> None:

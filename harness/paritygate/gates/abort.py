@@ -33,19 +33,27 @@ def _left(arm: Arm, claim: AbortClaim, case: Case) -> tuple[int, float]:
 def judge(arm: Arm, claim: AbortClaim, case: Case, floor: float) -> Comparison:
     """Answer, abort many, and answer again. Raises ArmError."""
     before = arm.repeat(case, 1)[0]
-    answering = before.timings.get("total_ns", 0) / 1e9
     running, took = _left(arm, claim, case)
-    details = {"times": claim.times, "running": running, "seconds": took, "one_answer_seconds": answering}
+    details = {"times": claim.times, "running": running, "seconds": took}
     if running:
         what = (
             f"{running} of {claim.times} answers still run {claim.within_s:g} s after their clients left: "
             "a disconnected client keeps its row"
         )
         return Comparison(Verdict.BROKEN, what, details)
+    began = time.monotonic()
     after = compare(before, arm.generate(case), floor=floor)
+    whole = time.monotonic() - began
+    details["one_answer_seconds"] = whole
     if after.verdict is not Verdict.IDENTICAL:
         what = f"after {claim.times} aborted answers the next one is another: {after.headline}"
         return Comparison(after.verdict, what, after.details | details)
+    if whole <= claim.within_s:
+        what = (
+            f"a whole answer takes {whole:.2f} s: one that nobody ended would be gone within {claim.within_s:g} s "
+            "as well; take a case with a longer one, or a smaller `within_s`"
+        )
+        return Comparison(Verdict.NOT_RUN, what, details)
     what = f"{claim.times} answers were left early: none was under way {took:.2f} s later, and the next is identical"
     return Comparison(Verdict.HELD, what, details)
 
