@@ -14,9 +14,10 @@ import numpy as np
 
 from tokenline.budget import ByteBudget
 from tokenline.checkpoint.generation_config import generation_defaults
+from tokenline.decode.drawable import drawable, lists_of
 from tokenline.decode.prefill_plan import PrefillPlan
 from tokenline.decode.sampling import BreakerTable, RowParameters
-from tokenline.decode.structure import StructureTable
+from tokenline.decode.structure import Structure, StructureTable
 from tokenline.embedding import embedding
 from tokenline.engine import Engine
 from tokenline.errors import BackendError, CacheFileError, OverBudget, RequestError
@@ -157,6 +158,7 @@ class Model:
         chat = self.prompt(request)
         prompt, message_ends = chat.token_ids, chat.message_ends
         structure = self._structures.of(request, chat.text, lambda index: call_id(prompt, index))
+        self._require_drawable(request, structure)
         generation = Generation()
         row = Row(
             request=request,
@@ -182,6 +184,26 @@ class Model:
         self._scheduler.submit(row)
         self._worker.call(lambda: None)  # it may be asleep
         return generation
+
+    def _require_drawable(self, request: Request, structure: Structure) -> None:
+        """RequestError for a request that leaves no token to begin with."""
+        lists = lists_of(request.sampling)
+        held = [request.constraint or "tools"] if structure.grammar is not None else []
+        if not lists and not held:
+            return
+        grammar = structure.grammar
+        allowed = np.ones(self.vocabulary_size, bool) if grammar is None else grammar.allowed()
+        if not allowed.any():
+            raise RequestError(f"nothing meets {held[0]}", "loosen it", param=held[0])
+        if not drawable(request.sampling, self.tokenizer.eos_token_ids, allowed).any():
+            names = [*held, *lists]
+            both = "exclude each other" if len(names) > 1 else "leaves no token to begin with"
+            raise RequestError(f"{' and '.join(names)} {both}", "loosen one of them", param=names[-1])
+
+    @property
+    def most_rows(self) -> int:
+        """As many as can run or wait at once."""
+        return self._scheduler.most_rows
 
     def _require_adapter(self, name: str | None) -> None:
         if name is not None and name not in self.adapters:

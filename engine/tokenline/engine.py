@@ -246,6 +246,7 @@ class Engine:
         for index, row in enumerate(rows):
             row.counters.host_reads += 1
             if not read.valid[index]:
+                row.error_param = row.excluded
                 row.finish(FinishCause.ERROR, str(RowError(row.undrawable)))
                 continue
             entry = None

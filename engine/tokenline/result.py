@@ -134,4 +134,6 @@ def result_of(row: Row, manifest: Mapping[str, Any], adapter_hash: str | None = 
         result["prompt_logprobs"] = row.prompt_logprobs
     if row.error is not None:
         result["error"] = row.error
+        if row.error_param is not None:
+            result["error_param"] = row.error_param
     return result

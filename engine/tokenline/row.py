@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from tokenline.cache import LayerCache
+from tokenline.decode.drawable import drawable
 from tokenline.decode.finish import FinishCause, FinishInput, finish_step, tokens_left
 from tokenline.decode.prefill_plan import Piece, PrefillPlan
 from tokenline.decode.sampling import RowParameters, mirostat
@@ -119,6 +120,7 @@ class Row:
         self.truncated_by: str | None = None
         self.cause: FinishCause | None = None
         self.error: str | None = None
+        self.error_param: str | None = None  # the request's own field, where that is what cannot be met
         self.cancelled = False
         self.caches: list[LayerCache] = []  # while it prefills; the batch's afterwards
         self.pieces: list[Piece] = []
@@ -183,10 +185,21 @@ class Row:
         return None if self._grammar is None else self._grammar.allowed()
 
     @property
+    def excluded(self) -> str | None:
+        """The field of the request that leaves no token here, whatever the model says; None where one is left. Lists
+        alone leave one, or the request would not have been taken."""
+        if self._grammar is None:
+            return None
+        left = drawable(self.parameters.sampling, self.parameters.eos_token_ids, self._grammar.allowed())
+        return None if left.any() else self.request.constraint or "tools"
+
+    @property
     def undrawable(self) -> str:
         """Why no token could be drawn."""
-        if self._grammar is not None and self._grammar.error is not None:
-            return f"the grammar was given up: {self._grammar.error}"
+        if self.excluded is not None:
+            what = f"what {self.excluded} asks for leaves no token to go on with"
+            given_up = None if self._grammar is None else self._grammar.error
+            return what if given_up is None else f"{what} (the grammar was given up: {given_up})"
         return (
             "no token can be drawn: the logits of this row are not finite numbers, or every token is masked"
         )

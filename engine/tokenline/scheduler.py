@@ -60,13 +60,19 @@ class Scheduler:
         return len(self._prefilling) + len(self._engine.rows)
 
     @property
+    def most_rows(self) -> int:
+        return self._limits.parallel + self._limits.max_queue
+
+    @property
     def idle(self) -> bool:
         return not self._waiting and not self.running
 
     def submit(self, row: Row) -> None:
         """From any thread. QueueFull where as many rows wait as may."""
         ahead = (self.queued + 1) / self._limits.parallel
-        self._waiting.add(row, max(1, math.ceil(self.tally.mean_run_s * ahead)))
+        # Rows that the next tick can admit do not wait.
+        free = max(0, self._limits.parallel - self.running)
+        self._waiting.add(row, free, max(1, math.ceil(self.tally.mean_run_s * ahead)))
 
     def slots(self) -> list[dict[str, Any]]:
         """One entry for each row that is alive, those that wait last."""

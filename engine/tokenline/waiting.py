@@ -31,12 +31,12 @@ class WaitingRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, row: Row, retry_after_s: int) -> None:
-        """QueueFull where `limit` rows wait already; RuntimeError after the end."""
+    def add(self, row: Row, free: int, retry_after_s: int) -> None:
+        """QueueFull where `limit` rows wait beside as many as are `free` to run; RuntimeError after the end."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("the model is closed")
-            if len(self._rows) >= self.limit:
+            if len(self._rows) >= self.limit + free:
                 raise QueueFull(
                     f"{self.limit} requests are waiting",
                     f"try again in {retry_after_s} s",

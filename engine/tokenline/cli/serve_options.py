@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,6 +65,11 @@ class ServeOptions:
                 raise RequestError(f"{option} {seconds:g} is no time", "give seconds, more than 0")
         if not 0 <= self.sse_ping < float("inf"):
             raise RequestError(f"--sse-ping {self.sse_ping:g} is no time", "give seconds, 0 for none")
+        for origin in self.cors_origin:
+            if not re.fullmatch(r"\*|https?://[^/\s]+", origin):
+                raise RequestError(
+                    f"--cors-origin {origin!r} is no origin", "write https://HOST[:PORT], or *"
+                )
         return ServerSettings(
             aliases=aliases,
             api_keys=self._keys(),

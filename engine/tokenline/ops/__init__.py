@@ -28,6 +28,10 @@ def _automatic_backend() -> str:
     raise BackendError("neither torch nor mlx is installed", "pip install 'paritygate[engine,torch]'")
 
 
+# More are no use to any machine, and so many that the system has no stacks for end the process.
+MOST_THREADS = 1024
+
+
 def open_ops(
     backend: str = "auto",
     dtype: str = "auto",
@@ -44,8 +48,8 @@ def open_ops(
         raise BackendError(f"there is no backend {backend!r}", f"use one of auto, {', '.join(BACKENDS)}")
     if dtype not in DTYPES:
         raise BackendError(f"there is no dtype {dtype!r}", f"use one of {', '.join(DTYPES)}")
-    if threads is not None and threads < 1:
-        raise BackendError(f"{threads} threads cannot compute", "use 1 or more")
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
+        raise BackendError(f"{threads} threads cannot compute", f"use 1 to {MOST_THREADS}")
     if not _installed(backend):
         raise BackendError(
             f"the {backend} backend needs the package {backend}", f"pip install 'paritygate[{backend}]'"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -29,6 +29,28 @@ def require_ranges(struct: msgspec.Struct, ranges: dict[str, Range]) -> None:
         )
         span = f"{'[' if with_low else '('}{low}, {high}{']' if with_high else ')'}"
         require(within, name, f"{name} {value} is outside {span}", mend)
+
+
+# Every token is held against each of these.
+MOST_TEXTS, LONGEST_TEXT = 64, 1024
+
+
+def require_texts(param: str, texts: Sequence[str]) -> None:
+    """Strings that are looked for in an answer: none empty, not too many, none too long."""
+    require(all(texts), param, f"a string of {param} is empty", "leave it out, or give it text")
+    require(
+        len(texts) <= MOST_TEXTS,
+        param,
+        f"{param} has {len(texts)} strings",
+        f"give {MOST_TEXTS} at most",
+    )
+    longest = max(map(len, texts), default=0)
+    require(
+        longest <= LONGEST_TEXT,
+        param,
+        f"a string of {param} has {longest} characters",
+        f"use {LONGEST_TEXT} at most",
+    )
 
 
 def require_tokens(param: str, tokens: Iterable[int], vocabulary_size: int | None) -> None:

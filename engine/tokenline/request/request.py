@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from tokenline.errors import RequestError
-from tokenline.request.bounds import Range, require, require_ranges, require_tokens
+from tokenline.request.bounds import Range, require, require_ranges, require_texts, require_tokens
 from tokenline.request.sampling import Sampling, validate_sampling
 from tokenline.request.tools import function_fault, named_tool
 
@@ -109,7 +109,7 @@ def validate(request: Request, vocabulary_size: int | None) -> None:
         "use 0 or more",
     )
     require_ranges(request, _REQUEST_RANGES)
-    require(all(request.stop), "stop", "a stop string is empty", "leave it out, or give it text")
+    require_texts("stop", request.stop)
     require(
         request.logprobs is None or 0 <= request.logprobs <= MAX_TOP_LOGPROBS,
         "logprobs",

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from tokenline.request.bounds import Range, require, require_ranges, require_tokens
+from tokenline.request.bounds import Range, require, require_ranges, require_texts, require_tokens
 
 # The stages that a request may order. Bias and masks come before them all; the draw comes after.
 PRESETS: dict[str, tuple[str, ...]] = {
@@ -117,7 +117,7 @@ _SAMPLING_RANGES: dict[str, Range] = {
     "top_n_sigma": (0, True, _GREATEST, True, "use 0 (off) up to 1e6"),
     "min_keep": (1, True, math.inf, False, "use 1 or more"),
     "xtc_probability": (0, True, 1, True, "use 0 (off) up to 1"),
-    "xtc_threshold": (0, False, 1, True, "use a probability"),
+    "xtc_threshold": (_COLDEST, True, 1, True, "use a probability from 0.000001 on"),
     "repetition_penalty": (_LEAST, True, 1e3, True, "use 1 (off), or a factor from 0.001 to 1000"),
     "presence_penalty": (-2, True, 2, True, "use -2 to 2"),
     "frequency_penalty": (-2, True, 2, True, "use -2 to 2"),
@@ -176,7 +176,7 @@ def validate_sampling(s: Sampling, vocabulary_size: int | None) -> None:
     require(s.top_k >= 0, "top_k", f"top_k {s.top_k} is negative", "use 0 (off) or more")
     require_ranges(s, _SAMPLING_RANGES)
     _validate_order(s)
-    require(all(s.dry_breakers), "dry_breakers", "a breaker is empty", "leave it out, or give it text")
+    require_texts("dry_breakers", s.dry_breakers)
     require_tokens("logit_bias", s.logit_bias, vocabulary_size)
     for token, bias in s.logit_bias.items():
         require(

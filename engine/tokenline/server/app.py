@@ -30,6 +30,7 @@ from tokenline.server.messages.count import count_tokens
 from tokenline.server.messages.reply import MessageReply
 from tokenline.server.messages.requests import messages_requests, messages_spelled
 from tokenline.server.openapi import description
+from tokenline.server.origins import OriginGuard
 from tokenline.server.protocol import chat_requests, completion_requests, spelled
 from tokenline.server.responses.bodies import ResponsesBody
 from tokenline.server.responses.reply import ResponseReply
@@ -74,7 +75,7 @@ def described_api() -> dict[str, Any]:
 
 def _middleware(settings: ServerSettings) -> list[Middleware]:
     """Outside first: a browser asks whether it may ask before it sends a key."""
-    guards = []
+    guards = [Middleware(OriginGuard, origins=settings.cors_origins)]
     if settings.cors_origins:
         guards.append(
             Middleware(

@@ -49,6 +49,12 @@ class Unauthorized(Refusal):
     status, code = 401, "invalid_api_key"
 
 
+class ForeignPage(Refusal):
+    """A web page of an origin that may not ask."""
+
+    status, code = 403, "origin_not_allowed"
+
+
 class TooLarge(Refusal):
     """A body over the limit."""
 
@@ -104,6 +110,7 @@ def openai_envelope(error: RequestError) -> dict[str, Any]:
 
 _ANTHROPIC_KINDS = {
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tokenline.client import Model
 
 BACKLOG = 2048
+OVER = Unavailable("the server is stopping and ended the answer", "ask again when it runs")
 
 
 class ListenError(TokenlineError):
@@ -70,8 +71,10 @@ class Server(uvicorn.Server):
             uvicorn.Config(app, http=Protocol, log_level="warning", access_log=False, lifespan="off")
         )
         self._ready, self._drain_timeout_s = ready, settings.drain_timeout_s
+        self._told_over = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
             self._ready()
@@ -79,8 +82,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         timer = None
         if self._drain_timeout_s is not None:
-            over = Unavailable("the server is stopping and ended the answer", "ask again when it runs")
-            timer = asyncio.get_running_loop().call_later(self._drain_timeout_s, self._live.stop, over)
+            timer = asyncio.get_running_loop().call_later(self._drain_timeout_s, self._live.stop, OVER)
         try:
             await super().shutdown(sockets)
         finally:
@@ -88,12 +90,16 @@ class Server(uvicorn.Server):
                 timer.cancel()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """uvicorn cuts answers off at a second SIGINT only; supervisors send SIGTERM, and send it again."""
-        if self.should_exit:
+        """A second signal, of either kind, ends the answers under way, which are told so; a third cuts them off."""
+        if self.should_exit and not self._told_over:
+            self._told_over = True
+            self._loop.call_soon_threadsafe(self._live.stop, OVER)
+        elif self.should_exit:
             self.force_exit = True
             # What is cut off because somebody asked twice is no error; uvicorn would print a traceback for it.
             logging.getLogger("uvicorn.error").disabled = True
-        super().handle_exit(sig, frame)
+        if not self.should_exit or self.force_exit:
+            super().handle_exit(sig, frame)
 
 
 def serve_until_stopped(

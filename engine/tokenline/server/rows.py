@@ -52,6 +52,13 @@ class Rows:
             generation.subscribe(self._listener(loop, index))
 
     def _submit(self, requests: Sequence[Request]) -> None:
+        most = self._model.most_rows
+        if len(requests) > most:
+            raise RequestError(
+                f"{len(requests)} answers were asked for, {most} can run or wait here",
+                "ask for fewer",
+                param="n",
+            )
         try:
             for request in requests:
                 self._generations.append(self._model.submit(request))
@@ -129,6 +136,8 @@ class Rows:
 
 def _raise_if_failed(result: dict[str, Any]) -> None:
     match result["finish_reason"]:
+        case "error" if "error_param" in result:
+            raise RequestError(result["error"], "loosen it", param=result["error_param"])
         case "error":
             raise Failed(result["error"])
         case "cancelled":
