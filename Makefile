@@ -45,7 +45,7 @@ verify: setup ## run every gate on a real checkpoint; table here, page in report
 	$(call say,"Running the gates")
 	$(BIN)/paritygate verify --report reports/out $(if $(BAR),--bar $(BAR)) $(ARGS)
 
-families: setup ## run the gates of every family's tiny checkpoint (MLX and torch, about four minutes)
+families: setup ## run the gates of every family's tiny checkpoint (MLX and torch, about two minutes)
 	$(call say,"Running the gates of the families")
 	$(BIN)/paritygate verify --only members --report reports/out/families $(ARGS)
 

@@ -70,9 +70,11 @@ class Scheduler:
     def submit(self, row: Row) -> None:
         """From any thread. QueueFull where as many rows wait as may."""
         ahead = (self.queued + 1) / self._limits.parallel
-        # Rows that the next tick can admit do not wait.
-        free = max(0, self._limits.parallel - self.running)
-        self._waiting.add(row, free, max(1, math.ceil(self.tally.mean_run_s * ahead)))
+        self._waiting.add(row, self._free, max(1, math.ceil(self.tally.mean_run_s * ahead)))
+
+    def _free(self) -> int:
+        """Rows that the next tick can admit: they do not wait."""
+        return max(0, self._limits.parallel - self.running)
 
     def slots(self) -> list[dict[str, Any]]:
         """One entry for each row that is alive, those that wait last."""

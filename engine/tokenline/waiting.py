@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tokenline.errors import QueueFull
 from tokenline.row import Row
@@ -31,12 +31,12 @@ class WaitingRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, row: Row, free: int, retry_after_s: int) -> None:
+    def add(self, row: Row, free: Callable[[], int], retry_after_s: int) -> None:
         """QueueFull where `limit` rows wait beside as many as are `free` to run; RuntimeError after the end."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("the model is closed")
-            if len(self._rows) >= self.limit + free:
+            if len(self._rows) >= self.limit + free():
                 raise QueueFull(
                     f"{self.limit} requests are waiting",
                     f"try again in {retry_after_s} s",

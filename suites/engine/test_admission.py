@@ -58,7 +58,7 @@ def test_a_priority_is_a_head_start_and_no_more() -> None:
         high.append(row)
     waiting = WaitingRows(10)
     for row in (*high[::-1], low):
-        waiting.add(row, 0, 1)
+        waiting.add(row, lambda: 0, 1)
     assert HEAD_START_S == 10
     assert list(waiting.rows()) == [*high[:3], low, *high[3:]]
 

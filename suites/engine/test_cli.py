@@ -206,7 +206,7 @@ def test_chat_remembers_until_it_is_told_to_forget(model: list[str], tiny_torch:
         (["generate", "-m", "x", "-p", "a", "-n", "-1"], "max_tokens -1 is negative: use 0 or more"),
         (
             ["generate", "-m", "x", "-p", "a", "--stop", ""],
-            "a stop string is empty: leave it out, or give it text",
+            "a string of stop is empty: leave it out, or give it text",
         ),
         (
             ["generate", "-m", "x", "-p", "a", "--logit-bias", "7"],

@@ -222,13 +222,15 @@ def test_loop_detection_settings_by_name() -> None:
     assert request.loop_detection == LoopDetection(max_period=3)
 
 
-def test_a_row_that_may_draw_nothing_ends_with_an_error_and_no_other_row_does(tiny: Model) -> None:
+def test_a_row_that_may_draw_nothing_more_ends_with_an_error_and_no_other_row_does(tiny: Model) -> None:
     neighbour = tiny.submit(request_of([1, 2, 3], max_tokens=30, ignore_eos=True))
-    asked = {"allowed_tokens": [258], "mask_eos": True, "max_tokens": 5}
-    failed = tiny.generate([4, 5], **asked)
-    assert failed["finish_cause"] == "Error"
-    assert "every token is masked" in failed["error"]
-    assert failed["token_ids"] == []
+    with pytest.raises(RequestError, match="allowed_tokens and mask_eos exclude each other"):
+        tiny.generate([4, 5], allowed_tokens=[258], mask_eos=True, max_tokens=5)
+    [first], [second] = tiny.tokenizer.encode("b", add_bos=False), tiny.tokenizer.encode("c", add_bos=False)
+    failed = tiny.generate([4, 5], choice=["bc"], banned_tokens=[second], max_tokens=5)
+    assert (failed["finish_cause"], failed["error_param"]) == ("Error", "choice")
+    assert "leaves no token to go on with" in failed["error"]
+    assert failed["token_ids"] == [first]
     assert neighbour.result()["finish_cause"] == "Length"
     alone = tiny.generate([1, 2, 3], max_tokens=30, ignore_eos=True)
     assert neighbour.result()["token_ids"] == alone["token_ids"]

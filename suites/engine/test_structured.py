@@ -181,10 +181,9 @@ def test_what_ends_a_row(tiny: Model, asked: dict[str, Any], cause: str, text: s
     assert (result["finish_cause"], result["text"]) == (cause, text)
 
 
-def test_a_row_whose_every_token_is_masked_ends_with_an_error(tiny: Model) -> None:
-    result = tiny.generate(PROMPT, regex="[0-9]+", allowed_tokens=[1])
-    assert (result["finish_reason"], result["token_ids"]) == ("error", [])
-    assert "every token is masked" in result["error"]
+def test_a_row_whose_every_token_would_be_masked_is_refused(tiny: Model) -> None:
+    with pytest.raises(RequestError, match="regex and allowed_tokens exclude each other"):
+        tiny.generate(PROMPT, regex="[0-9]+", allowed_tokens=[1])
 
 
 def test_a_grammar_that_is_given_up_ends_its_row_and_no_other(
@@ -196,7 +195,10 @@ def test_a_grammar_that_is_given_up_ends_its_row_and_no_other(
     healthy = tiny.submit(request_of(PROMPT, regex="[bc]{30}"))
     broken = tiny.generate(PROMPT, regex="AAAA")
     assert broken["finish_cause"] == "Error"
-    assert broken["error"].startswith("the grammar was given up: ")
+    assert broken["error"].startswith(
+        "what regex asks for leaves no token to go on with (the grammar was given up"
+    )
+    assert broken["error_param"] == "regex"
     assert healthy.result()["finish_cause"] == "StructuredStop"
 
 
