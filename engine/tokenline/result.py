@@ -85,6 +85,12 @@ def manifest_of(checkpoint: Checkpoint, ops: Ops, pipelined: bool) -> dict[str, 
     }
 
 
+def prompt_tokens_read(result: Mapping[str, Any]) -> int:
+    """Of the prompt, what was computed or found before the row ended: all of it, unless the row was cancelled early."""
+    counters = result["counters"]
+    return max([counters["cached_tokens"], *(stop for _, stop in counters["prefill_pieces"])])
+
+
 def result_of(row: Row, manifest: Mapping[str, Any], adapter_hash: str | None = None) -> dict[str, Any]:
     """The result object; `manifest` is the model's, to which the request's resolved settings are added."""
     cause = row.cause or FinishCause.ERROR

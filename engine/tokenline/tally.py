@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tokenline.result import prompt_tokens_read
+
 _log = logging.getLogger("tokenline")
 
 
@@ -32,7 +34,7 @@ class Tally:
         usage, timings = result["usage"], result["timings"]
         self.finished[result["finish_cause"]] += 1
         self._tokens.update(
-            prompt_tokens=usage["prompt_tokens"],
+            prompt_tokens=prompt_tokens_read(result),
             cached_tokens=usage["cached_tokens"],
             generated_tokens=usage["completion_tokens"],
         )

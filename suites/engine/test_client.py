@@ -341,3 +341,15 @@ def test_a_consumer_that_throws_ends_its_own_row_and_no_other(fresh: Model) -> N
     assert bad.result()["finish_cause"] == "Cancelled"
     assert len(heard) == 1
     assert alive(fresh) == 0
+
+
+def test_a_prompt_that_nobody_read_is_not_counted(tiny_checkpoint: Path) -> None:
+    with Model(str(tiny_checkpoint), backend="torch", threads=1, parallel=1) as model:
+        running = model.submit(request_of([1, 2, 3], max_tokens=400, ignore_eos=True))
+        waiting = model.submit(request_of([4] * 50, max_tokens=5))
+        waiting.cancel()
+        assert waiting.result()["finish_cause"] == "Cancelled"
+        assert waiting.result()["usage"]["prompt_tokens"] == 50
+        running.cancel()
+        running.result()
+        assert model.stats()["prompt_tokens"] == 3

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from tokenline.result import prompt_tokens_read
+
 if TYPE_CHECKING:
     from tokenline.client import Model
 
@@ -39,7 +41,9 @@ class Metrics:
             "kv_cache_usage_perc",
             "Share of the byte budget that layer caches of rows and stored states take, 0 to 1.",
         )
-        self._prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts, cached ones too.")
+        self._prompt_tokens = self._counter(
+            "prompt_tokens", "Tokens of prompts that were read, cached ones too."
+        )
         self._generated = self._counter("generation_tokens", "Tokens drawn.")
         self._queried = self._counter(
             "prefix_cache_queries", "Tokens of prompts, all looked for in the cache."
@@ -65,13 +69,14 @@ class Metrics:
         usage, timings = result["usage"], result["timings"]
         reason = result["finish_reason"]
         self._ended.labels(self._model.name, _ENDED.get(reason, reason)).inc()
-        for counter, name in (
-            (self._prompt_tokens, "prompt_tokens"),
-            (self._queried, "prompt_tokens"),
-            (self._hit, "cached_tokens"),
-            (self._generated, "completion_tokens"),
+        read = prompt_tokens_read(result)
+        for counter, tokens in (
+            (self._prompt_tokens, read),
+            (self._queried, read),
+            (self._hit, usage["cached_tokens"]),
+            (self._generated, usage["completion_tokens"]),
         ):
-            counter.labels(self._model.name).inc(usage[name])
+            counter.labels(self._model.name).inc(tokens)
         self._observe(self._asked, usage["prompt_tokens"])
         self._observe(self._answered, usage["completion_tokens"])
         for histogram, name in (
