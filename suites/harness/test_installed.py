@@ -124,7 +124,7 @@ def url() -> Iterator[str]:
                 return
             for word in words:
                 self.wfile.write(f"data: {json.dumps({'choices': [{'text': word}]})}\n\n".encode())
-                time.sleep(0.005)
+                time.sleep(0.015)
             last = {"choices": [{"text": "", "finish_reason": "length"}], "usage": usage}
             self.wfile.write(f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode())
 
