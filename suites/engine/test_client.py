@@ -346,6 +346,7 @@ def test_a_consumer_that_throws_ends_its_own_row_and_no_other(fresh: Model) -> N
 def test_a_prompt_that_nobody_read_is_not_counted(tiny_checkpoint: Path) -> None:
     with Model(str(tiny_checkpoint), backend="torch", threads=1, parallel=1) as model:
         running = model.submit(request_of([1, 2, 3], max_tokens=400, ignore_eos=True))
+        next(iter(running))
         waiting = model.submit(request_of([4] * 50, max_tokens=5))
         waiting.cancel()
         assert waiting.result()["finish_cause"] == "Cancelled"
